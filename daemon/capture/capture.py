@@ -294,7 +294,9 @@ class Capture:
         self._errors, self._last_error = 0, None
         late, lateness = self._lateness(picture)
         self._budget.late = late if self._sinks.board.live else 0  # 0: nothing is skipped
-        if (self._new_quota is not self._quota and self._apply_quota()) or self._state != "up":
+        has_changed = reader.format is not self.format
+        self.format = reader.format
+        if (self._new_quota is not self._quota and self._apply_quota()) or self._state != "up" or has_changed:
             self._backoff.reset()
             self._has_delivered = True
             self._announce("up", self._quota.reason, format=reader.format)

@@ -22,7 +22,7 @@ from av.video.stream import VideoStream
 from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.redact import scrub
-from daemon.sources.rest import Rest
+from daemon.sources.file_range import FileRange
 from daemon.sources.video_streams import choose, is_attached
 
 Transport = Literal["tcp", "udp"]
@@ -50,9 +50,10 @@ _EXPLANATIONS: dict[type[Exception], str] = {
     av.error.OSError: ": the host name may be wrong, or the server closed the connection",
     av.error.HTTPUnauthorizedError: ": check user name and password",
 }
-# A transport stream may begin with the tables of what ends soon: all are read.
-_REST_OPTIONS = {"scan_all_pmts": "1"}
-_REST_BUFFER = 1 << 20  # bytes that are read at once
+# The end of a transport stream may be of another codec than its beginning.
+_FILE_OPTIONS = {"skip_estimate_duration_from_pts": "1"}
+_ALL_TABLES = {"scan_all_pmts": "1"}
+_RANGE_BUFFER = 1 << 20  # bytes that are read at once
 _LATE_VIDEO_S = 1.0  # video that begins this long after the sound is reported
 
 
@@ -133,7 +134,7 @@ def _options(config: AvConfig, transport: Transport) -> tuple[dict[str, str], bo
     configured = {key: value.reveal() for key, value in config.options.items()}
     options = {"protocol_whitelist": _protocols(config.url.scheme), "max_pixels": str(_MAX_PIXELS)}
     if config.url.scheme in _LOCAL:
-        options["format_whitelist"] = _FORMATS
+        options |= {"format_whitelist": _FORMATS} | _FILE_OPTIONS
     if config.url.scheme in _HTTP:
         options["max_redirects"] = "0"  # a redirect could reach any address of the network
     if config.url.scheme in _RTSP:
@@ -150,18 +151,19 @@ def _hint(config: AvConfig) -> str:
     return f"; the URL has ${found[1]}: for a variable write ${{{found[1]}}}" if found else ""
 
 
-def open_rest(config: AvConfig, file: Rest, format: str) -> InputContainer:
+def open_range(config: AvConfig, file: FileRange, format: str, *, all_tables: bool) -> InputContainer:
     """Open a part of a recording's file.
 
     Args:
         format: FFmpeg's name.
+        all_tables: the beginning of a transport stream may have tables that end soon: look for others, too.
 
     Raises:
         SourceError: it cannot be opened.
     """
-    options = _options(config, "tcp")[0] | _REST_OPTIONS
+    options = _options(config, "tcp")[0] | (_ALL_TABLES if all_tables else {})
     try:
-        return av.open(file, "r", format=format, options=options, buffer_size=_REST_BUFFER)
+        return av.open(file, "r", format=format, options=options, buffer_size=_RANGE_BUFFER)
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise SourceError(f"cannot go on with {config.url}: {message_of(error)}") from error
 

@@ -28,12 +28,12 @@ from daemon.sources.decode import (
     UnsuitableError,
 )
 from daemon.sources.packets import Demuxer
+from daemon.sources.pending import PendingPictures
 from daemon.sources.pictures import PictureCounter
 from daemon.sources.playlist import Playlist, is_playlist
 from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Skipped
 from daemon.sources.rotation import rotated, rotated_format, turns_of
 from daemon.sources.skipping import FrameSkipper
-from daemon.sources.undelivered import Undelivered
 from detectors.port import Image
 
 _KEY_HINT = ": it has sent no key picture yet; set the camera to send one every second or two"
@@ -119,7 +119,7 @@ class AvReader:
         self._frames: deque[DecodedPicture] = deque()
         self._discarded: set[int] = set()  # pts of pictures that an edit list removes
         self._decode_ns = 0
-        self._undelivered = Undelivered(by_dts=not demuxer.has_order)
+        self._pending = PendingPictures(by_dts=not demuxer.has_order)
         self._passed_over: Counter[str] = Counter()  # of packets without a picture
         self._has_key = False
         self._codec: str | None = None  # of the decoder
@@ -132,7 +132,7 @@ class AvReader:
 
     def read(self) -> Picture | Skipped | None:
         while not self._frames:
-            if self._undelivered.is_late:
+            if self._pending.is_late:
                 self._report_lost()
             asked = monotonic_ns()
             packet = self._demuxer.next() or self._next_pass()
@@ -206,14 +206,14 @@ class AvReader:
         codec, self._parameters = stream.codec_context.name, None
         what = f"changes from {self._codec} to {codec}" if codec != self._codec else "goes on in another stream"
         self._notes = (*self._demuxer.notes, f"its video {what} after {self._demuxer.played_s:.1f} s")
-        self._undelivered.clear()
+        self._pending.clear()
         self._begin(stream)
 
     def _picture(self, frame: DecodedPicture) -> Picture:
         decode, self._decode_ns = self._decode_ns, 0
-        place = self._undelivered.deliver(frame.pts)
+        place = self._pending.deliver(frame.pts)
         if frame.interlaced:  # a packet may hold one field, so packets and pictures cannot be compared
-            self._undelivered.clear()
+            self._pending.clear()
         time = self._demuxer.time_of(frame.pts, frame.time_base, place)
         sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
         return Picture(time, decode, partial(self._load, frame.load), sent_at, self._in_bursts)
@@ -229,11 +229,11 @@ class AvReader:
         if self._demuxer.loops_seamlessly:
             self._demuxer.rewind()
             return self._demuxer.next() or self._next_pass()
-        if self._undelivered.count:
+        if self._pending.count:
             self._report_lost()
         if self._config.loop:
             self._demuxer.rewind()
-            self._undelivered.clear()
+            self._pending.clear()
             self._begin(self._demuxer.stream)
             return self._demuxer.next() or self._next_pass()
         self._demuxer.check_length()
@@ -246,7 +246,7 @@ class AvReader:
             self._discarded.add(packet.pts)
             self._passed_over["not_shown"] += pictures
             pictures = 0
-        self._undelivered.add(packet, pictures)
+        self._pending.add(packet, pictures)
         self._has_key = self._has_key or packet.is_keyframe
         try:
             for frame in self._decoder.decode(packet):
@@ -257,7 +257,7 @@ class AvReader:
         except DecodeError as error:
             if packet.size and not pictures:
                 return
-            self._undelivered.lose(packet)
+            self._pending.lose(packet)
             hint = self._key_hint or f": {error}"
             raise DecodeError(f"a picture of {self._config.url} cannot be decoded{hint}") from error
         except UnsuitableError as error:
@@ -270,5 +270,5 @@ class AvReader:
 
     def _report_lost(self) -> None:
         """Decoders drop broken pictures silently; more packets than pictures reveal it."""
-        self._undelivered.lose()
+        self._pending.lose()
         raise DecodeError(f"a packet of {self._config.url} gave no picture{self._key_hint}")

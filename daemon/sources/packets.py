@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from struct import Struct
@@ -20,8 +20,9 @@ from daemon.errors import SourceError
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.completeness import is_whole, shortfall
 from daemon.sources.connection import message_of
+from daemon.sources.file_range import FileRange
+from daemon.sources.pending import TimeSlot
 from daemon.sources.timeline import Timeline, nanoseconds
-from daemon.sources.undelivered import Place
 from daemon.sources.video_packets import VideoPackets
 
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, begins with microseconds since 1970
@@ -54,7 +55,7 @@ class Demuxer:
         self._start()
         rate = self.stream.average_rate or self.stream.guessed_rate
         self.rate = float(rate) if rate else None
-        self.has_order = "avi" not in self._video.container.format.name  # AVI has no times of display
+        self.has_order = "avi" not in self._video.part.container.format.name  # AVI has no times of display
         self._timeline = Timeline(live=live, rate=self.rate, unordered=not self.has_order)
 
     def next(self) -> Packet[Any] | None:
@@ -107,21 +108,21 @@ class Demuxer:
         """
         played = self._timeline.played
         ends = f"{self._config.url} is {CUT_SHORT} {played / 1e9:.1f} s"
-        if self._video.has_unread and self._video.path is None:
+        if self._video.part.new_streams and self._video.path is None:
             raise SourceError(f"{ends}, and goes on with video streams that only a file can be searched for")
-        video, part = self._video, self._video.part()
-        with closing(part) if part else nullcontext():
-            whole = is_whole(video.container, part)
-        if video.joints:  # lengths are those of parts
+        part, path = self._video.part, self._video.path
+        with FileRange(path, part.splice.begin) if path else nullcontext() as file:
+            whole = is_whole(part.container, file)
+        if self._video.is_spliced:  # lengths are those of parts
             stated = 0 if whole is False else None
         else:
-            stated = shortfall(video.container, self.stream, whole, played)
+            stated = shortfall(part.container, self.stream, whole, played)
         if stated is not None:
             raise SourceError(f"{ends} of {stated / 1e9:.1f} s" if stated else f"{ends}, in the middle of a packet")
 
-    def time_of(self, pts: int | None, time_base: Fraction | None, place: Place | None = None) -> int | None:
+    def time_of(self, pts: int | None, time_base: Fraction | None, slot: TimeSlot | None = None) -> int | None:
         """See `Timeline.time_of`."""
-        return self._timeline.time_of(pts, time_base, place)
+        return self._timeline.time_of(pts, time_base, slot)
 
     @property
     def played_s(self) -> float:
@@ -157,7 +158,7 @@ class Demuxer:
             self.passed_over.clear()
             self._open()
         else:
-            self._pass_ticks = 0 if self._video.joints else _length_of(self.stream, self._cached)
+            self._pass_ticks = 0 if self._video.is_spliced else _length_of(self.stream, self._cached)
             if self.loops_seamlessly:
                 self._cached = tuple(packet for packet in self._cached if packet.size)
             self._packets = iter(self._cached)

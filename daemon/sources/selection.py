@@ -41,7 +41,7 @@ class Selection:
         self._time: int | None = None  # of decoding, of the last packet, ns
         self._step = 0  # longest step between packets, ns
 
-    def take(self, packet: Packet[Any]) -> Sequence[Packet[Any]]:
+    def select(self, packet: Packet[Any]) -> Sequence[Packet[Any]]:
         """The packets to decode after this one has come."""
         if packet.stream_index == self._index:
             for other in self._others.values():

@@ -1,10 +1,10 @@
-"""The time of each picture of a connection or recording, on one line that goes on over loops and joints."""
+"""The time of each picture of a connection or recording, on one line that goes on over loops and splices."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from daemon.sources.undelivered import Place
+from daemon.sources.pending import TimeSlot
 
 _DEFAULT_PERIOD_NS = 40_000_000
 _MAX_DISORDER_NS = 1_000_000_000  # a longer step back begins another timeline
@@ -38,10 +38,10 @@ class Timeline:
         self._behind = 0  # pictures in a row whose timestamps went back
         self._unit, self._scale = Fraction(1), (1_000_000_000, 1)  # time base of the last timestamp, and the same in ns
 
-    def time_of(self, pts: int | None, unit: Fraction | None, place: Place | None = None) -> int | None:
+    def time_of(self, pts: int | None, unit: Fraction | None, slot: TimeSlot | None = None) -> int | None:
         """Time of a picture, ns. Call it once for each picture, in order."""
-        if place is not None and self._unordered:
-            pts = place.time
+        if slot is not None and self._unordered:
+            pts = slot.time
         if pts is not None and unit is not None:
             if unit is not self._unit:
                 self._unit, self._scale = unit, (unit.numerator * 1_000_000_000, unit.denominator)
@@ -51,13 +51,13 @@ class Timeline:
         else:  # a bare H.264 file has no timestamps: count by the rate
             time = self.end
         if self._last is not None and time < self._last and not self._live:
-            time = self._ordered(time, self._last, place)
+            time = self._ordered(time, self._last, slot)
         else:
             self._behind = 0
         if self._first is None:
             self._first = time
-        if place is not None:
-            self._line = place.line
+        if slot is not None:
+            self._line = slot.line
         self._last = time
         self.end = max(self.end, time + self._period)
         return time
@@ -75,14 +75,14 @@ class Timeline:
         """The next timestamps are those of the same recording from its start."""
         self._offset, self._first, self._line = self.end, None, 0
 
-    def _ordered(self, time: int, last: int, place: Place | None) -> int:
+    def _ordered(self, time: int, last: int, slot: TimeSlot | None) -> int:
         """The time of a picture whose timestamp went back."""
         self._behind += 1
         if last - time > _MAX_DISORDER_NS or self._behind > _MAX_DISORDER:
             self._offset += self.end - time
             self._behind = 0
             return self.end
-        if place is not None and place.line == self._line:
+        if slot is not None and slot.line == self._line:
             self._unordered = True
         return last
 

@@ -5,48 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import av.error
 from av.container import InputContainer
 from av.packet import Packet
-from av.stream import Discard
 from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
 from daemon.errors import SourceError
-from daemon.sources.connection import connect, open_rest, prepare
-from daemon.sources.joints import begins_at, change_of_codec, is_of_another_codec
-from daemon.sources.rest import Rest
-from daemon.sources.selection import Selection
-from daemon.sources.video_streams import Appearances, can_be_decoded, choose, others_of
+from daemon.sources.connection import connect, open_range, prepare
+from daemon.sources.file_range import FileRange
+from daemon.sources.part import Part, demuxed, last_packet
+from daemon.sources.splice_finder import SpliceFinder, begin_before
+from daemon.sources.splices import Splice, other_codec
+from daemon.sources.video_streams import can_be_decoded, choose
 
-_GROWING = {"mpegts", "mpeg", "flv"}  # formats whose streams may begin anywhere
-_DELAYED = {"mpegts", "mpeg"}  # formats in which a packet ends where the next of its stream begins
 _REWINDABLE = {"mp4", "matroska"}  # formats with an index, so that a seek finds the first packet
+_AHEAD = 4  # packets that are read before their codec is believed
 _FLV_HEADER = b"FLV\x01\x05\0\0\0\x09\0\0\0\0"
-_FLV_TAG_BYTES = 15  # besides its content
-_REACH = 2 << 20  # bytes before a joint that hold the tables of a stream
-_MAX_JOINTS = 64  # their containers stay open
-
-
-@dataclass(frozen=True)
-class _Joint:
-    """Where a file goes on in a container of its own.
-
-    Attributes:
-        begin: byte of the file.
-        read_to: packets that begin up to this byte are passed over, or have been read.
-        same: the stream goes on.
-        end: byte where the packets before it end, None if the demuxer holds none of them.
-    """
-
-    begin: int
-    read_to: int = -1
-    same: bool = False
-    end: int | None = None
 
 
 class VideoPackets:
@@ -59,10 +37,10 @@ class VideoPackets:
         passed_over: counts packets by kind; see `daemon.messages.SourceMetrics`.
 
     Attributes:
-        container: in use.
+        part: in use.
         stream: of the last packet.
         notes: see `Connection`.
-        joints: number of streams and containers that followed the first one.
+        is_spliced: the packets are of several streams or containers.
         path: of the file, None if it has none.
 
     Raises:
@@ -70,37 +48,29 @@ class VideoPackets:
     """
 
     def __init__(self, config: AvConfig, passed_over: Counter[str], *, live: bool) -> None:
-        self._config, self._passed_over, self._live = config, passed_over, live
+        self._config, self._passed_over = config, passed_over
         path = Path(config.url.reveal().removeprefix("file://"))
         self.path = path if config.url.scheme in ("", "file") and not live and path.is_file() else None
-        self.joints = 0
+        self._finder = SpliceFinder(self.path) if self.path else None
+        self.is_spliced = False
         self._open = ExitStack()
         found = connect(config)
         self._open.callback(found.container.close)
         self.notes, self.stream = found.notes, found.stream
-        self._use(found.container, found.stream, _Joint(0))
+        self.part = Part(found.container, found.stream, Splice(0), 0, passed_over)
 
     def close(self) -> None:
         self._open.close()
 
-    def part(self) -> Rest | None:
-        """The last container's part of the file, None if there is no file; to be closed."""
-        return None if self.path is None else Rest(self.path, self._joint.begin)
-
-    @property
-    def has_unread(self) -> bool:
-        """Whether video streams have appeared that are not read."""
-        return bool(self._appearances)
-
     def seek_to_start(self) -> bool:
         """Go back to the first packet without reopening, which costs as much as 500 packets; False if impossible."""
-        if self.joints or not _REWINDABLE & self._formats:
+        if self.is_spliced or not _REWINDABLE & self.part.formats:
             return False
         try:
-            self.container.seek(self.stream.start_time or 0, stream=self.stream)
+            self.part.container.seek(self.stream.start_time or 0, stream=self.stream)
         except (av.error.FFmpegError, OSError):
             return False
-        self._use(self.container, self.stream, _Joint(0))
+        self.part = Part(self.part.container, self.stream, Splice(0), 0, self._passed_over)
         return True
 
     def __iter__(self) -> Iterator[Packet[Any]]:
@@ -110,174 +80,103 @@ class VideoPackets:
             FFmpegError, OSError: the connection broke.
             SourceError: the video goes on as something that cannot be read.
         """
-        while joint := (yield from self._read()):
-            self.joints += 1
-            if not joint.same:
-                yield from self._finish(joint)
-            self._enter(joint)
-        yield self._last()
+        while splice := (yield from self._read()):
+            self.is_spliced = True
+            if self.path is not None:
+                yield from self._cross(splice, self.path)
+        yield last_packet(self.stream)
 
-    # --- one container -----------------------------------------------------------------------------------------------
+    def _read(self) -> Generator[Packet[Any], None, Splice | None]:
+        """The packets of this part; returns where to go on."""
+        finder, part = self._finder, self.part
+        for packet, ahead in part.pairs(_AHEAD if part.is_delayed and finder else 0):
+            if packet.stream_index == part.stream.index:
+                if finder is None:
+                    self._check_codec(packet)
+                elif splice := finder.before(part, packet, ahead):
+                    return splice
+            if splice := (yield from self._pass_on(part.selection.select(packet))):
+                return splice
+        if splice := (yield from self._pass_on(part.selection.finish())):
+            return splice
+        return finder.at_end(part) if finder else None
 
-    def _use(self, container: InputContainer, stream: VideoStream, joint: _Joint, before: int = 0) -> None:
-        self.container, self._native, self._joint, self._shift = container, stream, joint, joint.begin - before
-        self._formats = set(container.format.name.split(","))
-        self._others = others_of(container, stream)
-        for other in container.streams:
-            if other not in self._others and other is not stream:
-                other.discard = Discard.all
-        grows = bool(self._formats & _GROWING)
-        self._selection = Selection(stream, self._passed_over, has_one_timeline=not grows)
-        self._appearances = Appearances(container) if grows else None
-        self._has_codes = bool(self._formats & _DELAYED)
-        self._position, self._size = joint.read_to, 0  # of the last packet, bytes
-        self._dts: int | None = None  # of the last packet
-        self._passed_on: dict[int, int] = {}  # position of the last packet of each stream
-
-    def _read(self) -> Generator[Packet[Any], None, _Joint | None]:
-        """The packets of this container; returns where to go on."""
-        for packet in self._demuxed():
-            read_to = self._passed_on.get(packet.stream_index, self._joint.read_to)
-            if packet.pos is not None and packet.pos + self._shift <= read_to:
-                continue
-            if packet.stream_index == self._native.index:
-                if self._has_codes and packet.is_keyframe and self._is_of_another_codec(packet):
-                    return self._joint_of_codec(packet)
-                if self.path and (joint := self._joint_before(packet, self.path)):
-                    return joint
-            yield from self._pass_on(self._selection.take(packet))
-        yield from self._pass_on(self._selection.finish())
-        return self._joint_at_end(self.path) if self.path else None
-
-    def _demuxed(self) -> Iterator[Packet[Any]]:
-        packets = self.container.demux(self._native, *self._others)
-        while True:
-            try:
-                packet = next(packets, None)
-            except (av.error.EOFError, IndexError):  # IndexError: PyAV, at the end, if a stream has appeared
-                return
-            if packet is None or (packet.size == 0 and packet.dts is None):
-                return
-            if packet.size:
-                yield packet
-            else:  # AVI has such packets where nothing has changed
-                self._passed_over["no_picture"] += 1
-
-    def _pass_on(self, packets: Sequence[Packet[Any]]) -> Iterator[Packet[Any]]:
-        if packets and self._selection.stream is not self._native:
-            yield from self._change(self._selection.stream, packets[-1].pos)
+    def _pass_on(self, packets: Sequence[Packet[Any]]) -> Generator[Packet[Any], None, Splice | None]:
+        """Pass packets on, which may be of another stream of this part; or return where to go on instead."""
+        part = self.part
+        if packets and part.selection.stream is not part.stream:
+            if self._finder and (splice := self._finder.before_stream(part, packets)):
+                return splice
+            yield from self._change(part.selection.stream, part.place_of(packets[-1]))
         for packet in packets:
-            if packet.pos is not None:
-                self._position, self._size = packet.pos + self._shift, packet.size
-                self._passed_on[packet.stream_index] = self._position
-            self._dts = packet.dts
-            if self.stream is not self._native:
+            part.note(packet)
+            if self.stream is not part.stream:
                 packet.stream = self.stream
             yield packet
+        return None
 
-    def _change(self, stream: VideoStream, end: int | None) -> Iterator[Packet[Any]]:
-        """Go on with another stream of this container, whose packets are known up to a byte."""
-        if self.path and end is not None:
-            yield from self._tail(self.path, end + self._shift)
-        yield self._last()
+    def _change(self, stream: VideoStream, end: int) -> Iterator[Packet[Any]]:
+        """Go on with another stream of this part, whose packets are known up to a byte."""
+        if self.path:
+            yield from self._tail(self.path, end)
+        yield last_packet(self.stream)
         prepare(stream, self._config)
-        self.joints += 1
-        self.stream = self._native = stream
+        self.is_spliced = True
+        self.stream = self.part.stream = stream
 
-    def _last(self) -> Packet[Any]:
-        packet: Packet[Any] = Packet()
-        packet.stream = self.stream
-        if self.stream.time_base:
-            packet.time_base = self.stream.time_base
-        return packet
-
-    # --- joints of a file --------------------------------------------------------------------------------------------
-
-    def _joint_before(self, packet: Packet[Any], path: Path) -> _Joint | None:
-        """Whether the file goes on in another container before a packet."""
-        if packet.pos is None or self.joints >= _MAX_JOINTS:
-            return None
-        at, end = packet.pos + self._shift, self._position + self._size
-        if self._appearances and self._position > self._joint.read_to:
-            return self._joint_of_appearance(path)
-        goes_back = packet.dts is not None and self._dts is not None and packet.dts < self._dts
-        if not (packet.is_keyframe or goes_back) or self._position < 0 or at <= end:
-            return None
-        begins = begins_at(path, self._formats, end, at)
-        return None if begins is None else _Joint(begins)
-
-    def _is_of_another_codec(self, packet: Packet[Any]) -> bool:
-        return is_of_another_codec(bytes(packet), self._native.codec_context.name)
-
-    def _joint_of_codec(self, packet: Packet[Any]) -> _Joint:
-        """Where a container begins whose stream has the codec of a packet.
-
-        Raises:
-            SourceError: the connection must be made anew.
+    def _check_codec(self, packet: Packet[Any]) -> None:
+        """Raises:
+        SourceError: a packet is of another codec, so the connection must be made anew.
         """
-        if self.path is None or packet.pos is None:
-            raise SourceError(f"the video of {self._config.url} is of another codec now")
-        at, codec = packet.pos + self._shift, self._native.codec_context.name
-        # In a transport stream the packet may begin with the last picture of the other codec.
-        change = change_of_codec(self.path, at, self._native.id, codec) if "mpegts" in self._formats else None
-        return _Joint(change.tables, change.begin - 1, end=change.end) if change else _Joint(at, at - 1, end=at)
+        codec = self.part.stream.codec_context.name
+        if self.part.is_delayed and packet.is_keyframe and (other := other_codec(bytes(packet), codec)):
+            raise SourceError(f"the video of {self._config.url} changes from {codec} to {other}")
 
-    def _joint_at_end(self, path: Path) -> _Joint | None:
-        if self.joints >= _MAX_JOINTS:
-            return None
-        if self._appearances and self._position > self._joint.read_to:
-            return self._joint_of_appearance(path)
-        if self._position < 0:
-            return None
-        begins = begins_at(path, self._formats, self._position + self._size, None)
-        return None if begins is None else _Joint(begins)
+    # --- splices of a file -------------------------------------------------------------------------------------------
 
-    def _joint_of_appearance(self, path: Path) -> _Joint:
-        """Where a container begins in which the streams that have appeared are known."""
-        if "flv" not in self._formats:
-            return _Joint(max(0, self._position - _REACH), self._position, same=True)
-        with path.open("rb") as file:
-            file.seek(self._position + 1)
-            return _Joint(self._position + _FLV_TAG_BYTES + int.from_bytes(file.read(3), "big"))
-
-    def _enter(self, joint: _Joint) -> None:
-        """Open the container that begins at a joint."""
-        if self.path is None:
-            return
-        before = _FLV_HEADER if "flv" in self._formats else b""
-        container = self._open_rest(self.path, joint.begin, None, before, self._open)
-        same = next((other for other in container.streams.video if other.id == self._native.id), None)
-        stream = same if same is not None and can_be_decoded(same) else choose(container)
+    def _cross(self, splice: Splice, path: Path) -> Iterator[Packet[Any]]:
+        """Open the container that begins at a splice, after the last packets before it."""
+        before = self.part
+        if splice.end is not None:
+            yield from self._tail(path, splice.end)
+        head = _FLV_HEADER if "flv" in before.formats else b""
+        file = FileRange(path, splice.begin, None, head)
+        container = self._open_range(file, self._open, all_tables=splice.is_same)
+        wanted = before.stream.id if splice.id is None else splice.id
+        stream = _stream_of(container, wanted) or choose(container)
         if stream is None:
             raise SourceError(f"{self._config.url} goes on with a video that this FFmpeg does not decode")
-        if not (joint.same and stream is same):
+        if not (splice.is_same and stream.id == wanted):
+            yield last_packet(self.stream)
             prepare(stream, self._config)
             self.stream = stream
-        self._use(container, stream, joint, len(before))
-
-    def _finish(self, joint: _Joint) -> Iterator[Packet[Any]]:
-        """The last packets of a stream that ends at a joint."""
-        if self.path and joint.end is not None:
-            yield from self._tail(self.path, joint.end)
-        yield self._last()
+        self.part = Part(container, stream, splice, len(head), self._passed_over)
 
     def _tail(self, path: Path, end: int) -> Iterator[Packet[Any]]:
-        """The packets that the demuxer holds until the next one of their stream begins."""
-        if not self._formats & _DELAYED:
+        """The packets before a byte of the file that the demuxer holds until the next one of their stream begins."""
+        part = self.part
+        if not part.is_delayed:
             return
-        begin = max(0, self._position - _REACH)
+        begin, has_begun = begin_before(path, part), False
         with ExitStack() as closing:
-            container = self._open_rest(path, begin, end, b"", closing)
-            stream = next((other for other in container.streams.video if other.id == self._native.id), None)
-            for packet in container.demux(stream) if stream else ():
-                if packet.size and packet.pos is not None and packet.pos + begin > self._position:
-                    self._passed_on[self._native.index] = packet.pos + begin
+            container = self._open_range(FileRange(path, begin, end), closing)
+            stream = _stream_of(container, part.stream.id)
+            for packet in demuxed(container, stream) if stream else ():
+                has_begun = has_begun or (packet.pos is not None and packet.pos + begin > part.position)
+                if has_begun and packet.size:
+                    part.note_read(max(part.position, begin + (packet.pos or 0)))
                     packet.stream = self.stream
                     yield packet
 
-    def _open_rest(self, path: Path, begin: int, end: int | None, before: bytes, closing: ExitStack) -> InputContainer:
-        file = Rest(path, begin, end, before)
+    def _open_range(self, file: FileRange, closing: ExitStack, *, all_tables: bool = False) -> InputContainer:
         closing.callback(file.close)
-        container = open_rest(self._config, file, self.container.format.name.partition(",")[0])
+        name = self.part.container.format.name.partition(",")[0]
+        container = open_range(self._config, file, name, all_tables=all_tables)
         closing.callback(container.close)
         return container
+
+
+def _stream_of(container: InputContainer, id: int) -> VideoStream | None:
+    """The video stream of an identifier, if it can be decoded."""
+    streams = (stream for stream in container.streams.video if stream.id == id and can_be_decoded(stream))
+    return next(streams, None)

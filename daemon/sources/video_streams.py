@@ -45,7 +45,7 @@ def others_of(container: InputContainer, stream: VideoStream) -> tuple[VideoStre
     return tuple(other for other in container.streams.video if other.index != stream.index)
 
 
-class Appearances:
+class NewStreams:
     """Whether video streams have appeared while a container is read.
 
     PyAV does not show these streams, and discards their packets. FFmpeg's choice of the best stream reveals them: the

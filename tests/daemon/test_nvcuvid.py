@@ -123,12 +123,15 @@ def test_codecs_of_which_it_does_not_say_are_not_asked_about() -> None:
         assert decoder.is_done(number)
 
 
-def test_a_picture_with_errors_is_said_to_have_them() -> None:
+@pytest.mark.parametrize("kind", ["e", "c"])
+def test_a_picture_with_errors_is_said_to_have_them(kind: str) -> None:
+    """Left as they are, or concealed; the next one has none."""
     with closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder:
-        ((number, _),) = feed(decoder, "e")
-        with pytest.raises(NvdecError, match="errors in a picture"):
-            [decoder.is_done(number) for _ in range(3)]
-        assert feed(decoder, "p") == [(1, 0)]
+        for packet, found_errors in (("p", False), (kind, True), ("p", False)):
+            ((number, _),) = feed(decoder, packet)
+            while not decoder.is_done(number):
+                assert not decoder.found_errors
+            assert decoder.found_errors is found_errors
 
 
 def test_no_room_is_told_apart_from_other_refusals(driver: Driver) -> None:

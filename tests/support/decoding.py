@@ -60,18 +60,20 @@ def pictures_are_copied(engines: Engines) -> None:
 
 
 def what_is_broken_is_told(engines: Engines) -> None:
-    """A broken picture raises, and the next one is good."""
+    """A picture with errors is marked, one that hangs raises, and the next one is good."""
     with closing(engines.session("h264", low_latency=True, surfaces=SURFACES)) as session:
-        for number, (kind, words, read_limit_s) in enumerate(
-            [(b"e", "errors in a picture", 60.0), (b"h", "not decoded a picture in 0.01", 0.01)]
-        ):
-            ((broken, _),) = feed(session, kind, 0)
-            sessions._DECODE_TIMEOUT_S = read_limit_s
-            with pytest.raises(DecodeError, match=words):
-                broken(True, False)
-            sessions._DECODE_TIMEOUT_S = 60.0
-            ((good, _),) = feed(session, b"p", 0)
-            check(2 * number + 1, good(True, False))
+        for number, (kind, is_corrupt) in enumerate([(b"e", True), (b"p", False), (b"c", True), (b"p", False)]):
+            ((load, _),) = feed(session, kind, 0)
+            image = load(True, False)
+            assert image.corrupt is is_corrupt
+            check(number, image)
+        ((broken, _),) = feed(session, b"h", 0)
+        sessions._DECODE_TIMEOUT_S = 0.01
+        with pytest.raises(DecodeError, match=r"not decoded a picture in 0\.01"):
+            broken(True, False)
+        sessions._DECODE_TIMEOUT_S = 60.0
+        ((good, _),) = feed(session, b"p", 0)
+        check(5, good(True, False))
         with pytest.raises(UnsuitableError, match=r"gave up: .* changed where no parameters were seen"):
             feed(session, b"w", 0)
 

@@ -78,7 +78,7 @@ CUresult cuvidParseVideoData(CUvideoparser handle, CUVIDSOURCEDATAPACKET *packet
         parser.form = -1; // the next begins anew, and its form is told once more
         return CUDA_SUCCESS;
     }
-    char kind = static_cast<char>(packet->payload[0]), form = kind == 'e' || kind == 'h' ? 'p' : kind;
+    char kind = static_cast<char>(packet->payload[0]), form = kind == 'e' || kind == 'c' || kind == 'h' ? 'p' : kind;
     if (form && !strchr("pwt", form))
         return CUDA_SUCCESS;
     if (parser.form != form || !parser.surfaces) {
@@ -163,6 +163,7 @@ CUresult cuvidGetDecodeStatus(CUvideodecoder handle, int index, CUVIDGETDECODEST
     char kind = decoder.kind[index];
     status->decodeStatus = ++decoder.asked[index] < 3 || kind == 'h' ? cuvidDecodeStatus_InProgress
                            : kind == 'e'                            ? cuvidDecodeStatus_Error
+                           : kind == 'c'                            ? cuvidDecodeStatus_Error_Concealed
                                                                     : cuvidDecodeStatus_Success;
     return CUDA_SUCCESS;
 }

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 
-class Rest(io.RawIOBase):
+class FileRange(io.RawIOBase):
     """Reads a file from one byte to another, behind a header.
 
     Args:

@@ -10,7 +10,7 @@ from av.packet import Packet
 _MAX_DELAY = 32  # pictures; H.264 reorders up to 16 pictures, and each decoder thread holds one
 
 
-class Place(NamedTuple):
+class TimeSlot(NamedTuple):
     """A picture's place in the order of pictures.
 
     Attributes:
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     line: int
 
 
-class Undelivered:
+class PendingPictures:
     """Compares packets with pictures, because decoders drop broken pictures silently.
 
     Args:
@@ -62,11 +62,11 @@ class Undelivered:
             if time is not None:
                 insort(self._times, time)
 
-    def deliver(self, pts: int | None) -> Place:
+    def deliver(self, pts: int | None) -> TimeSlot:
         """Note a picture by the pts of its packet."""
         at = next((at for at, (sent, _) in enumerate(self._sent) if sent == pts), 0)
         _, line = self._sent.pop(at) if self._sent else (None, self._line)
-        return Place(self._times.pop(0) if self._times else None, line)
+        return TimeSlot(self._times.pop(0) if self._times else None, line)
 
     def lose(self, packet: Packet[Any] | None = None) -> None:
         """Note that a packet, or the first one, gives no picture."""

@@ -1,0 +1,130 @@
+"""One container of a connection or a file, and the packets of its video."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+import av.error
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Discard
+from av.video.stream import VideoStream
+
+from daemon.sources.selection import Selection
+from daemon.sources.splices import Splice
+from daemon.sources.video_streams import NewStreams, others_of
+
+_GROWING = {"mpegts", "mpeg", "flv"}  # formats whose streams may begin anywhere
+_DELAYED = {"mpegts", "mpeg"}  # formats in which a packet ends where the next of its stream begins
+
+
+class Part:
+    """Reads a container, which may be a part of a file.
+
+    Args:
+        splice: where it begins.
+        head: bytes before its own.
+        passed_over: counts packets by kind; see `daemon.messages.SourceMetrics`.
+
+    Attributes:
+        stream: the video that is read, of which the container's other streams may take over.
+        formats: FFmpeg's names of its format.
+        is_delayed: its demuxer holds a packet until the next of its stream begins.
+        new_streams: whether video streams have appeared that the container does not show.
+        position, size: of the last packet, bytes of the file; -1 before the first.
+        dts: of the last packet.
+    """
+
+    def __init__(
+        self, container: InputContainer, stream: VideoStream, splice: Splice, head: int, passed_over: Counter[str]
+    ) -> None:
+        self.container, self.stream, self.splice = container, stream, splice
+        self.formats = set(container.format.name.split(","))
+        self.is_delayed = bool(self.formats & _DELAYED)
+        grows = bool(self.formats & _GROWING)
+        self.new_streams = NewStreams(container) if grows else None
+        self.selection = Selection(stream, passed_over, has_one_timeline=not grows)
+        self.position, self.size = splice.read_to, 0
+        self.dts: int | None = None
+        self._shift, self._passed_over = splice.begin - head, passed_over
+        self._others = others_of(container, stream)
+        self._noted: dict[int, int] = {}  # position of the last packet of each stream
+        for other in container.streams:
+            if other not in self._others and other is not stream:
+                other.discard = Discard.all
+
+    def pairs(self, ahead: int) -> Iterator[tuple[Packet[Any], Packet[Any]]]:
+        """The packets of all video streams, each with one of `stream` that comes later, or at the end with itself.
+
+        Args:
+            ahead: packets of `stream` that are read ahead.
+
+        Raises:
+            FFmpegError, OSError: the connection broke.
+        """
+        waiting: deque[Packet[Any]] = deque()
+        for packet in self._demuxed():
+            if packet.stream_index == self.stream.index:
+                waiting.append(packet)
+                if len(waiting) > ahead:
+                    yield waiting.popleft(), packet
+                continue
+            while waiting:
+                yield waiting[0], waiting.popleft()
+            yield packet, packet
+        while waiting:
+            yield waiting[0], waiting.popleft()
+
+    def place_of(self, packet: Packet[Any]) -> int:
+        """Where a packet begins, or where the last one did if that is unknown; byte of the file."""
+        return self.position if packet.pos is None else packet.pos + self._shift
+
+    def note(self, packet: Packet[Any]) -> None:
+        """Note that a packet of `stream` has been passed on."""
+        self.dts = packet.dts
+        if packet.pos is not None:
+            self.position, self.size = packet.pos + self._shift, packet.size
+            self._noted[self.stream.index] = self.position
+
+    def note_read(self, position: int) -> None:
+        """Note that the packets of `stream` up to a byte of the file have been passed on."""
+        self._noted[self.stream.index] = position
+
+    def _demuxed(self) -> Iterator[Packet[Any]]:
+        for packet in demuxed(self.container, self.stream, *self._others):
+            if packet.pos is not None:
+                noted = self._noted.get(packet.stream_index, self.splice.read_to)
+                if packet.pos + self._shift <= noted:
+                    continue
+            if packet.size:
+                yield packet
+            else:  # AVI has such packets where nothing has changed
+                self._passed_over["no_picture"] += 1
+
+
+def demuxed(container: InputContainer, *streams: VideoStream) -> Iterator[Packet[Any]]:
+    """The packets of some streams, without those that drain their decoders.
+
+    Raises:
+        FFmpegError, OSError: the connection broke.
+    """
+    packets = container.demux(*streams)
+    while True:
+        try:
+            packet = next(packets, None)
+        except (av.error.EOFError, IndexError):  # IndexError: PyAV, at the end, if a stream has appeared
+            return
+        if packet is None or (packet.size == 0 and packet.dts is None):
+            return
+        yield packet
+
+
+def last_packet(stream: VideoStream) -> Packet[Any]:
+    """An empty packet, which drains the stream's decoder."""
+    packet: Packet[Any] = Packet()
+    packet.stream = stream
+    if stream.time_base:
+        packet.time_base = stream.time_base
+    return packet

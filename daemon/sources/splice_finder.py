@@ -1,0 +1,104 @@
+"""Finds where a recording's file goes on in another container."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from av.packet import Packet
+
+from daemon.sources.bitstream import head
+from daemon.sources.part import Part
+from daemon.sources.splices import (
+    Splice,
+    begins_at,
+    begins_like,
+    change_of_codec,
+    other_codec,
+    tables_before,
+)
+
+_FLV_TAG_BYTES = 15  # besides its content
+_MAX_SPLICES = 64  # their containers stay open
+
+
+class SpliceFinder:
+    """Looks at the packets of a file before they are passed on.
+
+    Attributes:
+        count: splices found.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.count = 0
+
+    def before(self, part: Part, packet: Packet[Any], ahead: Packet[Any]) -> Splice | None:
+        """The splice before a packet of the video; None if it goes on as it was.
+
+        Args:
+            ahead: the last packet that has been read.
+        """
+        return self._counted(self._of_new_stream(part) or self._of_codec(part, ahead) or self._of_header(part, packet))
+
+    def before_stream(self, part: Part, packets: Sequence[Packet[Any]]) -> Splice | None:
+        """The splice before the first packets of another stream of the part, if the part has not seen its beginning."""
+        stream = part.selection.stream
+        if stream is part.stream or stream.codec_context.width or packets[0].pos is None:
+            return None
+        at, end = part.place_of(packets[0]), part.place_of(packets[-1])
+        return self._counted(Splice(begin_before(self._path, part, at), at - 1, end=end, id=stream.id))
+
+    def at_end(self, part: Part) -> Splice | None:
+        """The splice at the end of a part; None at the end of the recording."""
+        if part.position < 0:
+            return None
+        begins = begins_at(self._path, part.formats, part.position + part.size, None)
+        return self._counted(self._of_new_stream(part) or (None if begins is None else Splice(begins)))
+
+    def _counted(self, splice: Splice | None) -> Splice | None:
+        if splice is None or self.count >= _MAX_SPLICES:
+            return None
+        self.count += 1
+        return splice
+
+    def _of_new_stream(self, part: Part) -> Splice | None:
+        """Where a container begins in which the streams that have appeared are known."""
+        if not part.new_streams or part.position <= part.splice.read_to:
+            return None
+        if "flv" not in part.formats:
+            return Splice(begin_before(self._path, part), part.position, is_same=True)
+        with self._path.open("rb") as file:
+            file.seek(part.position + 1)
+            return Splice(part.position + _FLV_TAG_BYTES + int.from_bytes(file.read(3), "big"))
+
+    def _of_codec(self, part: Part, ahead: Packet[Any]) -> Splice | None:
+        """Where a container begins whose stream has the codec of a packet, if that is not this one's.
+
+        FFmpeg gives such packets as the same stream, and the last ones before them lost or mixed up.
+        """
+        codec, data = part.stream.codec_context.name, memoryview(ahead)
+        if not part.is_delayed or not (ahead.is_keyframe or not begins_like(head(data), codec)):
+            return None
+        at = part.place_of(ahead)
+        if other_codec(bytes(data), codec) is None or at <= part.splice.read_to + 1:  # or the container has not seen it
+            return None
+        begin = max(0, part.position)
+        change = change_of_codec(self._path, begin, part.stream.id, codec) if "mpegts" in part.formats else None
+        return Splice(change.tables, change.begin - 1, end=change.end) if change else Splice(at, at - 1, end=at)
+
+    def _of_header(self, part: Part, packet: Packet[Any]) -> Splice | None:
+        """Where another recording begins, with a header of its own."""
+        at, end = part.place_of(packet), part.position + part.size
+        goes_back = packet.dts is not None and part.dts is not None and packet.dts < part.dts
+        if not (packet.is_keyframe or goes_back) or part.position < 0 or at <= end:
+            return None
+        begins = begins_at(self._path, part.formats, end, at)
+        return None if begins is None else Splice(begins)
+
+
+def begin_before(path: Path, part: Part, at: int | None = None) -> int:
+    """Where a container may begin that shows the packet at a byte of a file, by default the last packet."""
+    at = max(0, part.position) if at is None else at
+    return tables_before(path, at) if "mpegts" in part.formats else at
