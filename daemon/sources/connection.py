@@ -31,7 +31,7 @@ _HTTP = ("http", "https")
 _LOCAL = ("", "file")
 # Formats that a file may have. None of them is a list of other files, except HLS, which FFmpeg detects by name only.
 _FORMATS = (
-    "aiff,apng,asf,av1,avi,bmp_pipe,dirac,dv,flv,gif,gif_pipe,h261,h263,h264,hevc,hls,image2,ivf,jpeg_pipe,jpegxl_pipe,m4v,"
+    "aiff,apng,asf,av1,avi,bmp_pipe,dhav,dirac,dv,flv,gif,gif_pipe,h261,h263,h264,hevc,hls,image2,ivf,jpeg_pipe,jpegxl_pipe,m4v,"
     "matroska,mjpeg,mjpeg_2000,mov,mpeg,mpegts,mpegvideo,mpjpeg,mxf,nut,obu,ogg,pam_pipe,png_pipe,pgm_pipe,ppm_pipe,"
     "qoi_pipe,rm,swf,tiff_pipe,vc1,vvc,webp_pipe,wtv,yuv4mpegpipe"
 )

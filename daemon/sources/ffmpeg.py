@@ -26,6 +26,7 @@ from daemon.sources.decode import (
     NoHardwareDecoder,
     SoftwareDecoder,
     UnsuitableError,
+    marked,
 )
 from daemon.sources.packets import Demuxer
 from daemon.sources.pending import PendingPictures
@@ -118,6 +119,7 @@ class AvReader:
         self._turns, self._drops_corrupt = decoding.turns, config.corrupt == "drop"
         self._frames: deque[DecodedPicture] = deque()
         self._discarded: set[int] = set()  # pts of pictures that an edit list removes
+        self._corrupt: set[int] = set()  # pts of pictures whose packets are damaged
         self._decode_ns = 0
         self._pending = PendingPictures(by_dts=not demuxer.has_order)
         self._passed_over: Counter[str] = Counter()  # of packets without a picture
@@ -216,12 +218,17 @@ class AvReader:
             self._pending.clear()
         time = self._demuxer.time_of(frame.pts, frame.time_base, place)
         sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
-        return Picture(time, decode, partial(self._load, frame.load), sent_at, self._in_bursts)
+        is_corrupt = frame.pts in self._corrupt
+        if is_corrupt:
+            self._corrupt = {pts for pts in self._corrupt if frame.pts is not None and pts > frame.pts}
+        return Picture(time, decode, partial(self._load, frame.load, is_corrupt), sent_at, self._in_bursts)
 
-    def _load(self, load: Callable[[], Image]) -> Image:
+    def _load(self, load: Callable[[], Image], is_corrupt: bool) -> Image:
         image = load()
-        if image.corrupt and self._drops_corrupt:
+        if (is_corrupt or image.corrupt) and self._drops_corrupt:
             raise CorruptError(f"a picture of {self._config.url} is damaged")
+        if is_corrupt:
+            image = marked(image)
         return rotated(image, self._turns) if self._turns else image
 
     def _next_pass(self) -> Packet[Any] | None:
@@ -246,6 +253,8 @@ class AvReader:
             self._discarded.add(packet.pts)
             self._passed_over["not_shown"] += pictures
             pictures = 0
+        if packet.is_corrupt and packet.pts is not None and pictures:
+            self._corrupt.add(packet.pts)
         self._pending.add(packet, pictures)
         self._has_key = self._has_key or packet.is_keyframe
         try:

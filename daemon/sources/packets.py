@@ -18,10 +18,11 @@ from av.video.stream import VideoStream
 from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.bitstream import Bitstream
-from daemon.sources.completeness import is_whole, shortfall
+from daemon.sources.completeness import shortfall, stated_length, tolerance
 from daemon.sources.connection import message_of
 from daemon.sources.file_range import FileRange
 from daemon.sources.pending import TimeSlot
+from daemon.sources.structure import is_whole
 from daemon.sources.timeline import Timeline, nanoseconds
 from daemon.sources.video_packets import VideoPackets
 
@@ -112,13 +113,14 @@ class Demuxer:
             raise SourceError(f"{ends}, and goes on with video streams that only a file can be searched for")
         part, path = self._video.part, self._video.path
         with FileRange(path, part.splice.begin) if path else nullcontext() as file:
-            whole = is_whole(part.container, file)
+            length = stated_length(part.container)
+            whole = is_whole(part.formats, file, length - tolerance(length)) if file else None
         if self._video.is_spliced:  # lengths are those of parts
             stated = 0 if whole is False else None
         else:
-            stated = shortfall(part.container, self.stream, whole, played)
+            stated = shortfall(part.container, self.stream, whole, played, self._timeline.period)
         if stated is not None:
-            raise SourceError(f"{ends} of {stated / 1e9:.1f} s" if stated else f"{ends}, in the middle of a packet")
+            raise SourceError(f"{ends} of {stated / 1e9:.1f} s" if stated else f"{ends}, and the end of its file is missing")
 
     def time_of(self, pts: int | None, time_base: Fraction | None, slot: TimeSlot | None = None) -> int | None:
         """See `Timeline.time_of`."""

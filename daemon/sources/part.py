@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import av.error
@@ -18,6 +18,7 @@ from daemon.sources.video_streams import NewStreams, others_of
 
 _GROWING = {"mpegts", "mpeg", "flv"}  # formats whose streams may begin anywhere
 _DELAYED = {"mpegts", "mpeg"}  # formats in which a packet ends where the next of its stream begins
+_UNCHECKED = {"hevc", "vvc"}  # codecs whose decoders do not report errors in pictures
 
 
 class Part:
@@ -49,8 +50,9 @@ class Part:
         self.position, self.size = splice.read_to, 0
         self.dts: int | None = None
         self._shift, self._passed_over = splice.begin - head, passed_over
+        self._marks_next = False
         self._others = others_of(container, stream)
-        self._noted: dict[int, int] = {}  # position of the last packet of each stream
+        self._read_to: dict[int, int] = {}  # of streams whose last packets were read elsewhere; bytes of the file
         for other in container.streams:
             if other not in self._others and other is not stream:
                 other.discard = Discard.all
@@ -67,6 +69,8 @@ class Part:
         waiting: deque[Packet[Any]] = deque()
         for packet in self._demuxed():
             if packet.stream_index == self.stream.index:
+                if self.is_delayed:
+                    self._mark(packet, waiting)
                 waiting.append(packet)
                 if len(waiting) > ahead:
                     yield waiting.popleft(), packet
@@ -77,6 +81,16 @@ class Part:
         while waiting:
             yield waiting[0], waiting.popleft()
 
+    def _mark(self, packet: Packet[Any], waiting: Sequence[Packet[Any]]) -> None:
+        """Mark a packet as corrupt if packets of the transport were lost in it, and the decoder will not notice.
+
+        FFmpeg marks the packet before it. The last one before a key picture may be whole: there recordings are joined.
+        """
+        is_marked, self._marks_next = self._marks_next, packet.is_corrupt
+        packet.is_corrupt = is_marked and self.stream.codec_context.name in _UNCHECKED
+        if waiting and packet.is_keyframe:
+            waiting[-1].is_corrupt = False
+
     def place_of(self, packet: Packet[Any]) -> int:
         """Where a packet begins, or where the last one did if that is unknown; byte of the file."""
         return self.position if packet.pos is None else packet.pos + self._shift
@@ -86,18 +100,16 @@ class Part:
         self.dts = packet.dts
         if packet.pos is not None:
             self.position, self.size = packet.pos + self._shift, packet.size
-            self._noted[self.stream.index] = self.position
 
     def note_read(self, position: int) -> None:
-        """Note that the packets of `stream` up to a byte of the file have been passed on."""
-        self._noted[self.stream.index] = position
+        """Note that the packets of `stream` up to a byte of the file have been read elsewhere."""
+        self._read_to[self.stream.index] = position
 
     def _demuxed(self) -> Iterator[Packet[Any]]:
         for packet in demuxed(self.container, self.stream, *self._others):
-            if packet.pos is not None:
-                noted = self._noted.get(packet.stream_index, self.splice.read_to)
-                if packet.pos + self._shift <= noted:
-                    continue
+            read_to = self._read_to.get(packet.stream_index, self.splice.read_to)
+            if packet.pos is not None and packet.pos + self._shift <= read_to:
+                continue
             if packet.size:
                 yield packet
             else:  # AVI has such packets where nothing has changed

@@ -24,12 +24,13 @@ class Timeline:
         unordered: timestamps are not those of display.
 
     Attributes:
+        period: of a picture, ns.
         end: ns, where the next pass starts.
     """
 
     def __init__(self, *, live: bool, rate: float | None, unordered: bool = False) -> None:
         self._live, self._unordered = live, unordered
-        self._period = round(1e9 / rate) if rate else _DEFAULT_PERIOD_NS
+        self.period = round(1e9 / rate) if rate else _DEFAULT_PERIOD_NS
         self._offset = 0  # ns, added to the timestamps of this pass
         self.end = 0
         self._first: int | None = None  # ns, time of this pass's first picture
@@ -59,7 +60,7 @@ class Timeline:
         if slot is not None:
             self._line = slot.line
         self._last = time
-        self.end = max(self.end, time + self._period)
+        self.end = max(self.end, time + self.period)
         return time
 
     def placed(self, time: int | None, unit: Fraction) -> int | None:
