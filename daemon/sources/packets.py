@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any, Final, cast
 
 import av.error
+from av.format import Flags
 from av.packet import Packet
 from av.video.stream import VideoStream
 
@@ -54,7 +55,10 @@ class Demuxer:
         self._cached: tuple[Packet[Any], ...] = ()
         self._pass_ticks = 0  # length of a pass in ticks, if the recording loops seamlessly; otherwise 0
         self._start()
-        rate = self.stream.average_rate or self.stream.guessed_rate
+        rates = self.stream.average_rate, self.stream.guessed_rate
+        if self._video.part.container.format.flags & Flags.no_timestamps.value:  # type: ignore[operator]
+            rates = rates[::-1]  # FFmpeg says 25, and guesses by what the stream itself says
+        rate = rates[0] or rates[1]
         self.rate = float(rate) if rate else None
         self.has_order = "avi" not in self._video.part.container.format.name  # AVI has no times of display
         self._timeline = Timeline(live=live, rate=self.rate, unordered=not self.has_order)
@@ -120,7 +124,8 @@ class Demuxer:
         else:
             stated = shortfall(part.container, self.stream, whole, played, self._timeline.period)
         if stated is not None:
-            raise SourceError(f"{ends} of {stated / 1e9:.1f} s" if stated else f"{ends}, and the end of its file is missing")
+            missing = f" of {stated / 1e9:.1f} s" if stated else ", and the end of its file is missing"
+            raise SourceError(f"{ends}{missing}")
 
     def time_of(self, pts: int | None, time_base: Fraction | None, slot: TimeSlot | None = None) -> int | None:
         """See `Timeline.time_of`."""

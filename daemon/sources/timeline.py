@@ -34,6 +34,7 @@ class Timeline:
         self._offset = 0  # ns, added to the timestamps of this pass
         self.end = 0
         self._first: int | None = None  # ns, time of this pass's first picture
+        self._origin = 0  # ns, timestamp of the first picture
         self._last: int | None = None  # ns, time of the last picture
         self._line = 0
         self._behind = 0  # pictures in a row whose timestamps went back
@@ -57,6 +58,7 @@ class Timeline:
             self._behind = 0
         if self._first is None:
             self._first = time
+            self._origin = time - self._offset
         if slot is not None:
             self._line = slot.line
         self._last = time
@@ -74,7 +76,7 @@ class Timeline:
 
     def begin_pass(self) -> None:
         """The next timestamps are those of the same recording from its start."""
-        self._offset, self._first, self._line = self.end, None, 0
+        self._offset, self._first, self._line = self.end - self._origin, None, 0
 
     def _ordered(self, time: int, last: int, slot: TimeSlot | None) -> int:
         """The time of a picture whose timestamp went back."""
