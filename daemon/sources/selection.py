@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from av.packet import Packet
@@ -12,48 +13,75 @@ from av.video.stream import VideoStream
 from daemon.sources.timeline import nanoseconds
 from daemon.sources.video_streams import can_be_decoded, is_attached
 
-_SILENCE_NS = 2_000_000_000  # after which another stream continues the video
-_SILENCE_STEPS = 4  # likewise, in the longest steps between its own packets
-_MAX_HELD = 500  # packets without times, likewise
+_SILENCE_NS, _GAP_NS = 2_000_000_000, 250_000_000  # without a packet of the video: so far, and before its next one
+_SILENCE_STEPS = 4  # likewise, in the usual steps between its packets
+_STEPS = 16  # of which the usual one is found
+_MAX_HELD = 500  # packets without times that stand for a silence
 _MAX_OVERLAP = 12  # packets of a stream before the one that it continues ends
+_END = 1 << 63
 
 
 class Selection:
     """Passes on the packets of one video stream, and those of a stream that continues it.
 
-    A stream continues the video if its packets come once the video's own have ended, as when a recorder changes the
+    A stream continues the video if its packets come while the video's own are missing, as when a recorder changes the
     identifier. They are held until that is certain. A stream whose packets come beside the video's is another video.
 
     Args:
         stream: to begin with.
         passed_over: counts packets by kind; see `daemon.messages.SourceMetrics`.
         has_one_timeline: in this container a stream that begins before another one ends does not continue it.
-
-    Attributes:
-        stream: of the packets that were passed on last.
     """
 
     def __init__(self, stream: VideoStream, passed_over: Counter[str], *, has_one_timeline: bool) -> None:
-        self.stream = stream
         self._index, self._passed_over, self._has_one_timeline = stream.index, passed_over, has_one_timeline
         self._max_overlap = 0 if has_one_timeline else _MAX_OVERLAP
         self._others: dict[int, _Other] = {}
         self._time: int | None = None  # of decoding, of the last packet, ns
-        self._step = 0  # longest step between packets, ns
+        self._steps: deque[int] = deque(maxlen=_STEPS)  # between packets, ns
 
-    def select(self, packet: Packet[Any]) -> Sequence[Packet[Any]]:
-        """The packets to decode after this one has come."""
+    def select(self, packet: Packet[Any]) -> Sequence[Sequence[Packet[Any]]]:
+        """The packets to decode after this one has come, those of one stream together."""
         if packet.stream_index == self._index:
-            for other in self._others.values():
-                self._passed_over["other_video"] += other.overlap()
-            self._note_time(_time_of(packet))
-            return (packet,)
+            return self._continue(packet)
         other = self._others.get(packet.stream_index) or self._add(packet)
         if other.kind is not None:
             self._passed_over[other.kind] += 1
             return ()
         other.held.append(packet)
-        return self._switch(other) if other.lasts(max(_SILENCE_NS, _SILENCE_STEPS * self._step)) else ()
+        return (self._switch(other),) if other.lasts(max(_SILENCE_NS, self._limit)) else ()
+
+    def finish(self) -> Sequence[Sequence[Packet[Any]]]:
+        """The packets to decode at the end of the container."""
+        runs = []
+        for other in sorted(self._others.values(), key=_Other.begins_at):
+            if other.kind is None and len(other.held) > other.overlapped:
+                runs.append(self._switch(other))
+            else:
+                self._passed_over["other_video"] += other.overlap(_END)
+        return runs
+
+    @property
+    def _limit(self) -> float:
+        """The longest step between two packets of the video that is no gap, ns."""
+        return _SILENCE_STEPS * median(self._steps) if self._steps else 0
+
+    def _continue(self, packet: Packet[Any]) -> Sequence[Sequence[Packet[Any]]]:
+        """The video goes on: behind packets of other streams, which may have filled a gap in it."""
+        runs: list[Sequence[Packet[Any]]] = []
+        time, position = _time_of(packet), _END if packet.pos is None else packet.pos
+        if any(other.held for other in self._others.values()):
+            step = None if time is None or self._time is None else time - self._time
+            has_gap = step is not None and not 0 <= step <= max(_GAP_NS, self._limit)
+            for other in sorted(self._others.values(), key=_Other.begins_at):
+                if has_gap and other.is_before(position) and len(other.held) > other.overlapped:
+                    stream = self._index
+                    runs.append(self._switch(other))
+                    self._index = stream
+                else:
+                    self._passed_over["other_video"] += other.overlap(position)
+        self._note_time(time)
+        return (*runs, (packet,))
 
     def _add(self, packet: Packet[Any]) -> _Other:
         """Another stream, with its first packet."""
@@ -62,27 +90,19 @@ class Selection:
             other.begin(_time_of(packet), self._time)
         return other
 
-    def finish(self) -> Sequence[Packet[Any]]:
-        """The packets to decode at the end of the container."""
-        for other in self._others.values():
-            if other.kind is None and len(other.held) > other.overlapped:
-                return self._switch(other)
-            self._passed_over["other_video"] += other.overlap()
-        return ()
-
     def _switch(self, other: _Other) -> Sequence[Packet[Any]]:
         """Go on with another stream."""
         held, other.held = other.held, []
         del self._others[other.stream.index]
-        self.stream, self._index, self._step = other.stream, other.stream.index, 0
-        self._time = None
+        self._index, self._time = other.stream.index, None
+        self._steps.clear()
         for packet in held:
             self._note_time(_time_of(packet))
         return held
 
     def _note_time(self, time: int | None) -> None:
-        if time is not None and self._time is not None:
-            self._step = max(self._step, time - self._time)
+        if time is not None and self._time is not None and time > self._time:
+            self._steps.append(time - self._time)
         self._time = time
 
 
@@ -105,22 +125,34 @@ class _Other:
         self.held: list[Packet[Any]] = []
         self.overlapped = 0
 
+    def begins_at(self) -> int:
+        """Where its packets begin that are held."""
+        return (self.held[0].pos or 0) if self.held else 0
+
+    def is_before(self, position: int) -> bool:
+        """Whether packets are held, all from before a place."""
+        return bool(self.held) and (self.held[-1].pos or 0) < position
+
     def begin(self, time: int | None, end: int | None) -> None:
         """Compare its first packet with the video's last one; ns."""
         if time is not None and end is not None and time < end:
             self.kind = self.kind or "other_video"
 
-    def overlap(self) -> int:
-        """The video goes on: number of the packets that were held."""
-        count = len(self.held)
+    def overlap(self, position: int) -> int:
+        """The video goes on behind some of the packets that are held: their number.
+
+        Args:
+            position: of the video's packet, which a demuxer may have held until now.
+        """
+        count = sum(packet.pos is None or packet.pos < position for packet in self.held)
         if count:
-            self.held.clear()
+            del self.held[:count]
             self.overlapped += count
             if self.overlapped > self._max_overlap:
                 self.kind = self.kind or "other_video"
         return count
 
-    def lasts(self, silence: int) -> bool:
+    def lasts(self, silence: float) -> bool:
         """Whether the video has been silent for so long, ns, that this stream continues it."""
         first, last = _time_of(self.held[0]), _time_of(self.held[-1])
         if len(self.held) <= self.overlapped:

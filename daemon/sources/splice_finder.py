@@ -44,8 +44,8 @@ class SpliceFinder:
 
     def before_stream(self, part: Part, packets: Sequence[Packet[Any]]) -> Splice | None:
         """The splice before the first packets of another stream of the part, if the part has not seen its beginning."""
-        stream = part.selection.stream
-        if stream is part.stream or stream.codec_context.width or packets[0].pos is None:
+        stream = packets[0].stream
+        if stream.codec_context.width or packets[0].pos is None:
             return None
         at, end = part.place_of(packets[0]), part.place_of(packets[-1])
         return self._counted(Splice(begin_before(self._path, part, at), at - 1, end=end, id=stream.id))

@@ -95,19 +95,21 @@ class VideoPackets:
                     self._check_codec(packet)
                 elif splice := finder.before(part, packet, ahead):
                     return splice
-            if splice := (yield from self._pass_on(part.selection.select(packet))):
+            for run in part.selection.select(packet):
+                if splice := (yield from self._pass_on(run)):
+                    return splice
+        for run in part.selection.finish():
+            if splice := (yield from self._pass_on(run)):
                 return splice
-        if splice := (yield from self._pass_on(part.selection.finish())):
-            return splice
         return finder.at_end(part) if finder else None
 
     def _pass_on(self, packets: Sequence[Packet[Any]]) -> Generator[Packet[Any], None, Splice | None]:
-        """Pass packets on, which may be of another stream of this part; or return where to go on instead."""
-        part = self.part
-        if packets and part.selection.stream is not part.stream:
+        """Pass packets of one stream on, which may be another of this part; or return where to go on instead."""
+        part, stream = self.part, packets[0].stream
+        if packets[0].stream_index != part.stream.index:
             if self._finder and (splice := self._finder.before_stream(part, packets)):
                 return splice
-            yield from self._change(part.selection.stream, part.place_of(packets[-1]))
+            yield from self._change(stream, part.place_of(packets[-1]))
         for packet in packets:
             part.note(packet)
             if self.stream is not part.stream:
