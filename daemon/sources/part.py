@@ -26,7 +26,6 @@ class Part:
 
     Args:
         splice: where it begins.
-        head: bytes before its own.
         passed_over: counts packets by kind; see `daemon.messages.SourceMetrics`.
 
     Attributes:
@@ -39,7 +38,7 @@ class Part:
     """
 
     def __init__(
-        self, container: InputContainer, stream: VideoStream, splice: Splice, head: int, passed_over: Counter[str]
+        self, container: InputContainer, stream: VideoStream, splice: Splice, passed_over: Counter[str]
     ) -> None:
         self.container, self.stream, self.splice = container, stream, splice
         self.formats = set(container.format.name.split(","))
@@ -49,7 +48,7 @@ class Part:
         self.selection = Selection(stream, passed_over, has_one_timeline=not grows)
         self.position, self.size = splice.read_to, 0
         self.dts: int | None = None
-        self._shift, self._passed_over = splice.begin - head, passed_over
+        self._shift, self._passed_over = splice.begin - len(splice.head), passed_over
         self._marks_next = False
         self._others = others_of(container, stream)
         self._read_to: dict[int, int] = {}  # of streams whose last packets were read elsewhere; bytes of the file

@@ -19,6 +19,7 @@ from daemon.sources.splices import (
     tables_before,
 )
 
+_FLV_HEADER = b"FLV\x01\x05\0\0\0\x09\0\0\0\0"
 _FLV_TAG_BYTES = 15  # besides its content
 _MAX_SPLICES = 64  # their containers stay open
 
@@ -71,7 +72,8 @@ class SpliceFinder:
             return Splice(begin_before(self._path, part), part.position, is_same=True)
         with self._path.open("rb") as file:
             file.seek(part.position + 1)
-            return Splice(part.position + _FLV_TAG_BYTES + int.from_bytes(file.read(3), "big"))
+            after = part.position + _FLV_TAG_BYTES + int.from_bytes(file.read(3), "big")
+        return Splice(after, head=_FLV_HEADER)
 
     def _of_codec(self, part: Part, ahead: Packet[Any]) -> Splice | None:
         """Where a container begins whose stream has the codec of a packet, if that is not this one's.
@@ -92,9 +94,10 @@ class SpliceFinder:
         """Where another recording begins, with a header of its own."""
         at, end = part.place_of(packet), part.position + part.size
         goes_back = packet.dts is not None and part.dts is not None and packet.dts < part.dts
-        if not (packet.is_keyframe or goes_back) or part.position < 0 or at <= end:
+        if part.position < 0 or not (goes_back or (packet.is_keyframe and at > end)):
             return None
-        begins = begins_at(self._path, part.formats, end, at)
+        # Fragments of MP4 may say where their content was in a file of its own.
+        begins = begins_at(self._path, part.formats, end, at if at > end else None)
         return None if begins is None else Splice(begins)
 
 

@@ -34,6 +34,7 @@ class Splice:
         end: where the packets before it end, None if the demuxer holds none of them.
         is_same: the stream goes on.
         id: the container's identifier of the stream that is read from there, None if it is the same as before.
+        head: bytes that the container begins with before its own.
     """
 
     begin: int
@@ -41,6 +42,7 @@ class Splice:
     end: int | None = None
     is_same: bool = False
     id: int | None = None
+    head: bytes = b""
 
 
 # The first units of most packets, by the bytes of their headers that tell: slices, parameter sets, SEI, delimiters of
@@ -153,19 +155,30 @@ def change_of_codec(path: Path, begin: int, pid: int, codec: str) -> CodecChange
         file.seek(begin)
         data = file.read(_TS_REACH)
     size = next((size for size in _TS_PACKETS if data[:1] == data[size : size + 1] == b"\x47"), _TS_PACKETS[0])
-    tables, end = None, 0
+    tables, end = None, 0  # before the packet that is looked at
+    change, picture = None, bytearray()  # at the last picture's beginning, and its content
     for at in range(0, len(data) - size, size):
-        found = int.from_bytes(data[at + 1 : at + 3], "big") & 0x1FFF
+        packet = data[at : at + 188]
+        found = int.from_bytes(packet[1:3], "big") & 0x1FFF
         if found == 0:
             tables = at
         elif found == pid:
-            if data[at + 1] & 0x40 and other_codec(_content(data[at : at + 188]), codec):
-                return CodecChange(begin + end, begin + (at if tables is None else tables), begin + at)
+            begins = bool(packet[1] & 0x40)
+            if begins and change and other_codec(bytes(picture), codec):
+                return change
+            if begins:
+                change, picture = (
+                    CodecChange(begin + end, begin + (at if tables is None else tables), begin + at),
+                    bytearray(),
+                )
+            picture += _content(packet, begins=begins)
             end = at + size
-    return None
+    return change if other_codec(bytes(picture), codec) else None
 
 
-def _content(packet: bytes) -> bytes:
-    """The content of the first packet of a picture (ISO/IEC 13818-1, 2.4.3)."""
+def _content(packet: bytes, *, begins: bool) -> bytes:
+    """The content of a packet (ISO/IEC 13818-1, 2.4.3), behind the header of a picture that begins with it."""
     at = 5 + packet[4] if packet[3] & 0x20 else 4
-    return packet[at + 9 + packet[at + 8] :] if packet[3] & 0x10 and len(packet) > at + 9 else b""
+    if not packet[3] & 0x10 or len(packet) <= at + 9:
+        return b""
+    return packet[at + 9 + packet[at + 8] :] if begins else packet[at:]

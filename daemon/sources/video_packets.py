@@ -24,7 +24,6 @@ from daemon.sources.video_streams import can_be_decoded, choose
 
 _REWINDABLE = {"mp4", "matroska"}  # formats with an index, so that a seek finds the first packet
 _AHEAD = 4  # packets that are read before their codec is believed
-_FLV_HEADER = b"FLV\x01\x05\0\0\0\x09\0\0\0\0"
 
 
 class VideoPackets:
@@ -57,7 +56,7 @@ class VideoPackets:
         found = connect(config)
         self._open.callback(found.container.close)
         self.notes, self.stream = found.notes, found.stream
-        self.part = Part(found.container, found.stream, Splice(0), 0, passed_over)
+        self.part = Part(found.container, found.stream, Splice(0), passed_over)
 
     def close(self) -> None:
         self._open.close()
@@ -70,7 +69,7 @@ class VideoPackets:
             self.part.container.seek(self.stream.start_time or 0, stream=self.stream)
         except (av.error.FFmpegError, OSError):
             return False
-        self.part = Part(self.part.container, self.stream, Splice(0), 0, self._passed_over)
+        self.part = Part(self.part.container, self.stream, Splice(0), self._passed_over)
         return True
 
     def __iter__(self) -> Iterator[Packet[Any]]:
@@ -141,8 +140,7 @@ class VideoPackets:
         before = self.part
         if splice.end is not None:
             yield from self._tail(path, splice.end)
-        head = _FLV_HEADER if "flv" in before.formats else b""
-        file = FileRange(path, splice.begin, None, head)
+        file = FileRange(path, splice.begin, None, splice.head)
         container = self._open_range(file, self._open, all_tables=splice.is_same)
         wanted = before.stream.id if splice.id is None else splice.id
         stream = _stream_of(container, wanted) or choose(container)
@@ -152,7 +150,7 @@ class VideoPackets:
             yield last_packet(self.stream)
             prepare(stream, self._config)
             self.stream = stream
-        self.part = Part(container, stream, splice, len(head), self._passed_over)
+        self.part = Part(container, stream, splice, self._passed_over)
 
     def _tail(self, path: Path, end: int) -> Iterator[Packet[Any]]:
         """The packets before a byte of the file that the demuxer holds until the next one of their stream begins."""

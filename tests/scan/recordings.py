@@ -539,6 +539,7 @@ def avi_with_packed_pictures(folder: Path) -> Recording:
     """As DivX wrote them."""
     with av.open(str(muxed(folder, "mpeg4b", "avi"))) as whole:
         packets = [bytes(packet) for packet in whole.demux(video=0) if packet.size]
+        packets[0] = (whole.streams.video[0].codec_context.extradata or b"") + packets[0]
     at = packets[0].index(b"\0\0\1\xb6")
     packets[0] = packets[0][:at] + b"\0\0\1\xb2DivX503b1393p" + packets[0][at:]
     content = surgery.avi(surgery.packed(packets), b"DX50", (160, 96), FPS)
@@ -674,9 +675,16 @@ _plain("av1-obu", "av1", "obu")
 _plain("hevc-flv-less", "hevc", "mov")
 _plain("mpeg2-program-stream", "mpeg2video", "vob")
 _plain("nut", "h264b", "nut")
-_plain("asf-of-h264", "h264", "asf")
 _plain("motion-jpeg", "mjpeg", "mov")
 _plain("3gp", "mpeg4", "3gp")
+
+
+@recording
+def asf_with_delimiters(folder: Path) -> Recording:
+    """FFmpeg gives them as packets of their own."""
+    path = muxed(folder, "h264", "asf")
+    side = frames(path, packets=True) - frames(path)
+    return Recording(path, frames(path), passed_over={"no_picture": side})
 
 
 @recording
