@@ -52,6 +52,9 @@ _EXPLANATIONS: dict[type[Exception], str] = {
 }
 # The end of a transport stream may be of another codec than its beginning.
 _FILE_OPTIONS = {"skip_estimate_duration_from_pts": "1"}
+# A transport stream whose table changes may give its video another identifier: a file is searched for it, and of a
+# connection FFmpeg goes on with the stream in the same place of the table.
+_REMOTE_OPTIONS = {"merge_pmt_versions": "1"}
 _ALL_TABLES = {"scan_all_pmts": "1"}
 _RANGE_BUFFER = 1 << 20  # bytes that are read at once
 _LATE_VIDEO_S = 1.0  # video that begins this long after the sound is reported
@@ -135,6 +138,8 @@ def _options(config: AvConfig, transport: Transport) -> tuple[dict[str, str], bo
     options = {"protocol_whitelist": _protocols(config.url.scheme), "max_pixels": str(_MAX_PIXELS)}
     if config.url.scheme in _LOCAL:
         options |= {"format_whitelist": _FORMATS} | _FILE_OPTIONS
+    else:
+        options |= _REMOTE_OPTIONS
     if config.url.scheme in _HTTP:
         options["max_redirects"] = "0"  # a redirect could reach any address of the network
     if config.url.scheme in _RTSP:

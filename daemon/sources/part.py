@@ -9,7 +9,7 @@ from typing import Any
 import av.error
 from av.container import InputContainer
 from av.packet import Packet
-from av.stream import Discard
+from av.stream import Discard, Stream
 from av.video.stream import VideoStream
 
 from daemon.sources.selection import Selection
@@ -27,8 +27,10 @@ class Part:
     Args:
         splice: where it begins.
         passed_over: counts packets by kind; see `daemon.messages.SourceMetrics`.
+        with_sound: give packets of sound, too, where streams may begin anywhere.
 
     Attributes:
+        sound: indices of the streams of sound whose packets are given.
         stream: the video that is read, of which the container's other streams may take over.
         formats: FFmpeg's names of its format.
         is_delayed: its demuxer holds a packet until the next of its stream begins.
@@ -38,7 +40,13 @@ class Part:
     """
 
     def __init__(
-        self, container: InputContainer, stream: VideoStream, splice: Splice, passed_over: Counter[str]
+        self,
+        container: InputContainer,
+        stream: VideoStream,
+        splice: Splice,
+        passed_over: Counter[str],
+        *,
+        with_sound: bool = False,
     ) -> None:
         self.container, self.stream, self.splice = container, stream, splice
         self.formats = set(container.format.name.split(","))
@@ -50,7 +58,9 @@ class Part:
         self.dts: int | None = None
         self._shift, self._passed_over = splice.begin - len(splice.head), passed_over
         self._marks_next = False
-        self._others = others_of(container, stream)
+        self._others: tuple[Stream, ...] = others_of(container, stream)
+        self.sound = {other.index for other in container.streams.audio} if with_sound and grows else set[int]()
+        self._others += tuple(other for other in container.streams if other.index in self.sound)
         self._read_to: dict[int, int] = {}  # of streams whose last packets were read elsewhere; bytes of the file
         for other in container.streams:
             if other not in self._others and other is not stream:
@@ -115,7 +125,7 @@ class Part:
                 self._passed_over["no_picture"] += 1
 
 
-def demuxed(container: InputContainer, *streams: VideoStream) -> Iterator[Packet[Any]]:
+def demuxed(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
     """The packets of some streams, without those that drain their decoders.
 
     Raises:

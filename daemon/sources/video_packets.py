@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import Any, Final
 
 import av.error
 from av.container import InputContainer
@@ -23,6 +24,9 @@ from daemon.sources.splices import Splice, other_codec
 from daemon.sources.video_streams import can_be_decoded, choose
 
 _REWINDABLE = {"mp4", "matroska"}  # formats with an index, so that a seek finds the first packet
+_STREAM_ID: Final = "mpegts_stream_id"  # of packets of transport streams
+_SOUND = range(0xC0, 0xE0)  # such identifiers of sound (ISO/IEC 13818-1, 2.4.3.7)
+_SILENCE_S = 2.0  # of the video, while sound goes on
 _AHEAD = 4  # packets that are read before their codec is believed
 
 
@@ -56,7 +60,8 @@ class VideoPackets:
         found = connect(config)
         self._open.callback(found.container.close)
         self.notes, self.stream = found.notes, found.stream
-        self.part = Part(found.container, found.stream, Splice(0), passed_over)
+        self.part = Part(found.container, found.stream, Splice(0), passed_over, with_sound=live)
+        self._last_s = monotonic()  # when the last packet of the video came
 
     def close(self) -> None:
         self._open.close()
@@ -89,9 +94,13 @@ class VideoPackets:
         """The packets of this part; returns where to go on."""
         finder, part = self._finder, self.part
         for packet, ahead in part.pairs(_AHEAD if part.is_delayed and finder else 0):
+            if packet.stream_index in part.sound:
+                self._check_silence(part)
+                continue
             if packet.stream_index == part.stream.index:
                 if finder is None:
                     self._check_codec(packet)
+                    self._last_s = monotonic()
                 elif splice := finder.before(part, packet, ahead):
                     return splice
             for run in part.selection.select(packet):
@@ -129,9 +138,20 @@ class VideoPackets:
         """Raises:
         SourceError: a packet is of another codec, so the connection must be made anew.
         """
+        if not self.part.is_delayed:
+            return
         codec = self.part.stream.codec_context.name
-        if self.part.is_delayed and packet.is_keyframe and (other := other_codec(bytes(packet), codec)):
+        if packet.is_keyframe and (other := other_codec(bytes(packet), codec)):
             raise SourceError(f"the video of {self._config.url} changes from {codec} to {other}")
+        if packet.has_sidedata(_STREAM_ID) and bytes(packet.get_sidedata(_STREAM_ID))[0] in _SOUND:
+            raise SourceError(f"the streams of {self._config.url} have changed places")
+
+    def _check_silence(self, part: Part) -> None:
+        """Raises:
+        SourceError: the video goes on in a stream that this connection does not show.
+        """
+        if part.new_streams and monotonic() - self._last_s > _SILENCE_S:
+            raise SourceError(f"the video of {self._config.url} goes on in another stream")
 
     # --- splices of a file -------------------------------------------------------------------------------------------
 
