@@ -117,8 +117,10 @@ def _codec_of(unit: bytes, following: int | None, codec: str) -> str | None:
     """
     if len(unit) < 2:
         return None
-    if unit[0] == _MPEG2:  # of MPEG-4 a group, before a picture or its user data
-        return None if codec == "mpeg4" and following in (None, _MPEG4, _USER_DATA) else "mpeg2video"
+    if unit[0] == _MPEG2 and following == _MPEG4:  # a group of MPEG-4, which begins with the same byte
+        return "mpeg4"
+    if unit[0] == _MPEG2:
+        return None if codec == "mpeg4" and following in (None, _USER_DATA) else "mpeg2video"
     if unit[0] == _MPEG4:
         return "mpeg4"
     if unit in _HEVC_SETS:

@@ -107,6 +107,9 @@ class ScriptedReader:
         if isinstance(step, Silence):
             self._source.on_silence(step.seconds)
             return self.read()
+        if isinstance(step, VideoFormat):
+            self.format = step
+            return self.read()
         if isinstance(step, Exception):
             raise step
         return None if step is None else Picture(int(step), 0, partial(self._load, int(step)))  # type: ignore[call-overload]
@@ -309,6 +312,14 @@ def test_an_unforeseen_error_is_one_more_reason_to_retry(clock: ManualClock, liv
     run = Run(ScriptedSource([1, ZeroDivisionError()], [2, SourceError("x")]), clock, live=live)
     assert run.states.count("up") == 2
     assert "ZeroDivisionError" in str(run.said)
+
+
+def test_another_format_is_announced_with_its_first_picture(clock: ManualClock) -> None:
+    """A recording may change its size or codec; neither sessions nor numbers begin again."""
+    other = VideoFormat("other", 8, 4, 10.0, "none")
+    run = Run(ScriptedSource([1, 2, other, 3, 4], plays_once=True), clock)
+    assert run.states == ["connecting", "up", "up", "ended"]
+    assert run.ledger.counts()["cam"].captured == 4
 
 
 @EITHER

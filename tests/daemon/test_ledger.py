@@ -25,6 +25,18 @@ def restless() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("restless")
+def test_packets_that_are_passed_over_are_counted_by_kind() -> None:
+    """Beside the frames; a source that comes back goes on with its account."""
+    ledger = Ledger(["a", "b"])
+    ledger.passed_over("a", {"no_picture": 2})
+    ledger.passed_over("a", {"no_picture": 1, "other_video": 5})
+    assert ledger.counts_of("a").passed_over == {"no_picture": 3, "other_video": 5}
+    assert ledger.counts_of("b").passed_over == {}
+    ledger.remove("a")
+    ledger.add("a")
+    assert ledger.counts()["a"].passed_over == {"no_picture": 3, "other_video": 5}
+
+
 def test_no_frame_is_lost_from_the_accounts_while_they_are_read() -> None:
     """Two sources are captured, some of their frames published and others dropped, while somebody drains and counts."""
     sources = ["a", "b"]

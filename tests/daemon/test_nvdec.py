@@ -24,7 +24,8 @@ from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
 from daemon.sources.nvdec.upload import interleave
 from daemon.sources.port import DecodeBudget, Skipped, next_picture
 from detectors.port import DeviceImage, HostImage
-from tests.support import clips
+from tests.scan.recordings import RECORDINGS
+from tests.support import clips, playing
 from tests.support.hardware import FakeGpu, bgr_of
 
 pytestmark = pytest.mark.needs("ffmpeg")
@@ -383,3 +384,24 @@ def test_parameters_that_change_all_the_time_do_not_pile_up_decoders(tmp_path: P
                 continue
     assert len(gpu.sessions) >= 3
     assert sum(not session.closed for session in gpu.sessions) <= 2
+
+
+@pytest.mark.parametrize("name", ["codec-changes-to-hevc", "pid-changes-with-the-size", "joined-matroska-of-codecs"])
+def test_a_recording_that_goes_on_as_another_gets_another_decoder(name: str, tmp_path: Path) -> None:
+    """Every picture of both; nothing is left behind on the GPU."""
+    expected, gpu = RECORDINGS[name](tmp_path), FakeGpu()
+    played = playing.play(expected.path, gpu.pool, decode="nvdec")
+    assert (played.pictures, played.reason, played.dropped.total()) == (expected.shown, None, 0)
+    assert {format.decoder for format in played.formats} == {"nvdec"}
+    assert len(played.formats) > 1
+    assert gpu.pool.memory == 0
+    assert all(session.all_free for session in gpu.sessions)
+
+
+def test_pictures_with_errors_are_dropped_or_marked(tmp_path: Path) -> None:
+    """The transport says which; of a decoder session see `tests.support.decoding`."""
+    expected = RECORDINGS["lost-packets-of-hevc"](tmp_path)
+    dropped = playing.play(expected.path, FakeGpu().pool, decode="nvdec")
+    marked = playing.play(expected.path, FakeGpu().pool, decode="nvdec", corrupt="mark")
+    assert dropped.dropped["corrupt"] == marked.marked > 0
+    assert dropped.pictures + marked.marked == marked.pictures == expected.shown

@@ -7,12 +7,23 @@ from pathlib import Path
 import pytest
 
 from daemon.errors import SourceError
-from daemon.sources.playlist import Playlist, is_playlist
+from daemon.sources.playlist import RECORDINGS, Playlist, is_playlist
+from tests.scan.parts import of_extension
+from tests.support.playing import play
 
 
 def _touched(folder: Path, *names: str) -> None:
     for name in names:
         (folder / name).touch()
+
+
+@pytest.mark.needs("ffmpeg")
+@pytest.mark.parametrize("extension", sorted(RECORDINGS))
+def test_recordings_of_each_extension_can_be_opened(extension: str, folder_of_all: Path) -> None:
+    folder = folder_of_all / "scan"
+    folder.mkdir(exist_ok=True)
+    played = play(of_extension(folder, extension))
+    assert (played.pictures > 0, played.reason) == (True, None)
 
 
 def test_by_name_one_after_the_other(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from daemon.capture.processes.protocol import (
     FromCapture,
     HostFrame,
     NewMemory,
+    PassedOver,
     PictureSkipped,
     ProcessMessage,
     StateChanged,
@@ -135,7 +136,7 @@ def test_the_format_of_frames_is_told_when_it_changes() -> None:
 
 
 def test_all_that_is_known_about_a_frame_arrives() -> None:
-    info = FrameInfo("cam", "s", 1, 2, 3, 4, FrameClock("ntp", 5), 6, 8, 4, 7, 1.5)
+    info = FrameInfo("cam", "s", 1, 2, 3, 4, FrameClock("ntp", 5), 6, 8, 4, 7, 1.5, corrupt=True)
     with _handing_over() as (sender, daemon, _):
         feed = Feed(9, sender, live=True, depth=1, slots=4, has_admission=False)
         feed.put(Frame(info, HostImage(np.zeros((4, 8, 3), np.uint8))))
@@ -144,6 +145,13 @@ def test_all_that_is_known_about_a_frame_arrives() -> None:
         assert isinstance(frame, HostFrame)
         assert (format.capture, frame.capture) == (9, 9)
         assert frame.info("cam", format) == info
+
+
+def test_packets_that_are_passed_over_are_counted_in_the_daemon() -> None:
+    with _handing_over() as (sender, daemon, _):
+        feed = Feed(9, sender, live=True, depth=1, slots=4, has_admission=False)
+        feed.passed_over("cam", {"no_picture": 2, "other_video": 1})
+        assert daemon.hears(1) == [PassedOver(9, {"no_picture": 2, "other_video": 1})]
 
 
 @pytest.mark.parametrize("behind", [0, 1])

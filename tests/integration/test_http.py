@@ -198,6 +198,7 @@ def test_prometheus_accepts_the_figures(served: Served) -> None:
     names = [
         "lookout_frames_captured_total",
         "lookout_frames_dropped_total",
+        "lookout_packets_passed_over",
         "lookout_masks_left_out_total",
         'cause="superseded"',
         "lookout_build_info",

@@ -90,3 +90,34 @@ def with_sound(folder: Path, codec: str, extension: str, sound: str, *options: s
                "-c:v", "copy", "-c:a", sound, "-strict", "-2", *options, path)  # fmt: skip
 
     return once(folder, f"{codec}-sound-{seconds}-{'-'.join(options).replace('/', '_')}.{extension}", make)
+
+
+def of_extension(folder: Path, extension: str) -> Path:
+    """A recording as files of an extension are, such as ".mp4"."""
+    name = extension.removeprefix(".")
+    if name in _BARE_OF:
+        return once(folder, f"bare.{name}", lambda path: path.write_bytes(bare(folder, _BARE_OF[name])))
+    if name in ("mts", "m2ts"):
+        content = surgery.m2ts(transport(folder, "h264").read_bytes())
+        return once(folder, f"camcorder.{name}", lambda path: path.write_bytes(content))
+    if name == "dav":
+        content = surgery.dav(bare(folder, "h264"), (160, 96), FPS)
+        return once(folder, "recorder.dav", lambda path: path.write_bytes(content))
+    if name == "gif":
+        return once(folder, "animated.gif", lambda path: ffmpeg("-i", encoded(folder, "h264"), "-vf", "fps=10", path))
+    if name == "mxf":
+        rate = ("-r", "25", "-c:v", "mpeg2video")
+        return once(folder, "camera.mxf", lambda path: ffmpeg("-i", encoded(folder, "h264"), *rate, path))
+    return muxed(folder, _CODEC_OF.get(name, "h264"), name)
+
+
+_BARE_OF = {"264": "h264", "h264": "h264", "265": "hevc", "h265": "hevc", "hevc": "hevc"}
+_CODEC_OF = {
+    "avi": "mpeg4",
+    "mjpeg": "mjpeg",
+    "mpeg": "mpeg2video",
+    "mpg": "mpeg2video",
+    "ogv": "theora",
+    "webm": "vp8",
+    "wmv": "wmv2",
+}

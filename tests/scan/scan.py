@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import yaml
 
 from tests.batch.archive import run
 from tests.scan.recordings import RECORDINGS, Recording
+from tests.support.playing import Played
+
+PLAYED = "played to its end"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a recording; see `daemon.batch.records.Footer`."""
+
+    analysed: int
+    dropped: Mapping[str, int]
+    complete: bool
+    ended: str
+    passed_over: Mapping[str, int]
+    times: Sequence[int | None]
+    codec: str | None
 
 
 @dataclass(frozen=True)
@@ -20,65 +35,89 @@ class Row:
     """One recording.
 
     Attributes:
-        footer: of its result; None if it has none.
-        faults: what is not as it is to be.
+        result: None if there is none.
     """
 
     name: str
     expected: Recording
-    footer: dict[str, Any] | None
-    faults: list[str]
+    result: Result | None
+
+    @property
+    def faults(self) -> list[str]:
+        """Each difference from what is to come of it."""
+        return [*faults(self.expected, self.result)] if self.result else ["no result"]
 
     def __str__(self) -> str:
-        footer = self.footer or {}
-        dropped = {cause: count for cause, count in footer.get("dropped", {}).items() if count}
-        facts = f"analysed {footer.get('analysed')} dropped {dropped} passed over {footer.get('passed_over')}"
-        whole = "complete" if footer.get("complete") else footer.get("ended")
-        verdict = "; ".join(self.faults) or "as it is to be"
-        return f"{self.name:45} shown {self.expected.shown:4}  {facts}, {whole}: {verdict}"
+        facts = f"{self.name:43} shown {self.expected.shown:4}"
+        if result := self.result:
+            dropped = " ".join(f"{cause} {count}" for cause, count in result.dropped.items() if count)
+            passed = " ".join(f"{kind} {count}" for kind, count in result.passed_over.items())
+            ended = "complete" if result.complete else result.ended
+            facts += f"  analysed {result.analysed:4}  dropped: {dropped or '0'}  passed over: {passed or '0'}  {ended}"
+        return f"{facts}: {'; '.join(self.faults) or 'right'}"
 
 
-def scan(folder: Path, names: Sequence[str]) -> Iterator[Row]:
-    """Make recordings, analyse all in one batch, and compare."""
+def scan(folder: Path, names: Sequence[str], keys: Mapping[str, object] | None = None) -> Iterator[Row]:
+    """Make recordings, analyse all in one batch, and compare.
+
+    Args:
+        keys: of each recording's source.
+    """
     made, clips = folder / "made", folder / "clips"
     made.mkdir(parents=True, exist_ok=True)
     clips.mkdir(exist_ok=True)
-    recordings = {name: RECORDINGS[name](made) for name in names}
-    for name, found in recordings.items():
-        link = clips / f"{name}{found.path.suffix}"
-        if not link.exists():
-            link.hardlink_to(found.path)
-    config = folder / "batch.yaml"
-    config.write_text(yaml.safe_dump({"sources": [], "model": {"path": "none", "backend": "fake"}}))
-    code, words = run(*(clips / f"{name}{found.path.suffix}" for name, found in recordings.items()),
-                      "--out", folder / "results", "-c", config)  # fmt: skip
+    found = {name: RECORDINGS[name](made) for name in names}
+    files = {name: clips / f"{name}{recording.path.suffix}" for name, recording in found.items()}
+    for name, path in files.items():
+        path.unlink(missing_ok=True)
+        path.hardlink_to(found[name].path)
+    config = {"sources": [], "model": {"path": "none", "backend": "fake"}, "batch": {"source": dict(keys or {})}}
+    (folder / "batch.yaml").write_text(yaml.safe_dump(config))
+    code, words = run(*files.values(), "--out", folder / "results", "-c", folder / "batch.yaml")
     assert code in (0, 1), words
-    for name, found in recordings.items():
-        result = folder / "results" / f"{name}{found.path.suffix}.jsonl"
-        lines = result.read_bytes().splitlines() if result.exists() else []
-        footer = msgspec.json.decode(lines[-1]) if lines else None
-        times = [msgspec.json.decode(line)["pts"] for line in lines[1:-1]]
-        yield Row(name, found, footer, [*_faults(found, footer, times)])
+    for name, path in files.items():
+        yield Row(name, found[name], _read(folder / "results" / f"{path.name}.jsonl"))
 
 
-def _faults(expected: Recording, footer: dict[str, Any] | None, times: Sequence[int]) -> Iterator[str]:
-    if footer is None:
-        yield "no result"
-        return
-    dropped = footer["dropped"]
-    if footer["analysed"] + dropped["corrupt"] != expected.shown:
-        yield f"{expected.shown} are shown"
-    if expected.undecodable is not None and dropped["decode_error"] != expected.undecodable:
-        yield f"{dropped['decode_error']} pictures could not be decoded"
-    if footer["analysed"] + sum(dropped.values()) != footer["frames"]:
-        yield "the sum is wrong"
-    if footer["complete"] != expected.complete:
-        yield "complete" if footer["complete"] else f"not complete: {footer['ended']}"
-    if expected.ended and expected.ended not in footer["ended"]:
-        yield f"it ended: {footer['ended']}"
-    if footer["passed_over"] != expected.passed_over:
-        yield f"{expected.passed_over} are to be passed over"
-    if any(after < before for before, after in pairwise(times)):
-        yield "times go back"
-    if expected.codecs and footer["format"]["codec"] != expected.codecs[-1]:
-        yield f"its codec is {footer['format']['codec']}"
+def of_played(played: Played) -> Result:
+    damaged = played.dropped["decode_error"] or played.dropped["corrupt"] or played.marked
+    return Result(
+        analysed=played.pictures,
+        dropped=played.dropped,
+        complete=played.reason is None and not damaged,
+        ended=played.reason or PLAYED,
+        passed_over=played.passed_over,
+        times=played.times,
+        codec=played.codecs[-1] if played.formats else None,
+    )
+
+
+def faults(expected: Recording, result: Result) -> Iterator[str]:
+    corrupt, undecodable = result.dropped.get("corrupt", 0), result.dropped.get("decode_error", 0)
+    if result.analysed + corrupt != expected.shown:
+        yield f"{result.analysed} and {corrupt} of {expected.shown} are shown"
+    if expected.undecodable is not None and undecodable != expected.undecodable:
+        yield f"{undecodable} pictures could not be decoded"
+    if result.complete != expected.complete:
+        yield "it is complete" if result.complete else f"it is not complete: {result.ended}"
+    if expected.ended not in result.ended:
+        yield f"it ended: {result.ended}"
+    if dict(result.passed_over) != expected.passed_over:
+        yield f"{dict(result.passed_over)} are passed over, and not {expected.passed_over}"
+    times = [time for time in result.times if time is not None]
+    if len(times) != result.analysed or any(after < before for before, after in pairwise(times)):
+        yield "times go back, or there is none"
+    if expected.codecs and result.codec != expected.codecs[-1]:
+        yield f"its last codec is {result.codec}"
+
+
+def _read(path: Path) -> Result | None:
+    if not path.exists():
+        return None
+    lines = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    footer = lines[-1]
+    assert footer["analysed"] + sum(footer["dropped"].values()) == footer["frames"]
+    return Result(
+        footer["analysed"], footer["dropped"], footer["complete"], footer["ended"], footer["passed_over"],
+        [line["pts"] for line in lines[1:-1]], footer["format"]["codec"],
+    )  # fmt: skip

@@ -1,0 +1,83 @@
+"""Odd recordings beside ffprobe: some of each kind here, and all of them by `make test-long`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.scan.recordings import RECORDINGS
+from tests.scan.scan import Row, of_played, scan
+from tests.support.playing import play
+
+pytestmark = pytest.mark.needs("ffmpeg")
+SOME = (
+    "pid-changes",
+    "pid-changes-back-and-forth",
+    "pid-changes-with-the-size",
+    "pid-changes-and-time-begins-again",
+    "program-changes",
+    "codec-changes-to-hevc",
+    "codec-changes-in-flv",
+    "joined-matroska-of-sizes",
+    "joined-mp4",
+    "joined-transport-back-in-time",
+    "two-videos-transport",
+    "two-videos-mp4",
+    "second-video-begins-later",
+    "first-track-is-empty",
+    "cover-comes-first",
+    "units-in-tags-of-their-own",
+    "units-of-hevc-in-tags-of-their-own",
+    "cut-by-an-edit-list",
+    "longer-sound-matroska",
+    "longer-sound-flv",
+    "longer-sound-mp4",
+    "longer-subtitles",
+    "stated-length-is-wrong",
+    "cut-mp4",
+    "cut-matroska-with-longer-sound",
+    "cut-flv",
+    "cut-avi",
+    "avi-with-reordered-pictures",
+    "avi-with-packed-pictures",
+    "bare-with-reordered-pictures",
+    "times-of-decoding-alone",
+    "times-step-back",
+    "times-wrap",
+    "damaged-pictures",
+    "lost-packets-of-hevc",
+    "dahua",
+)
+
+
+@pytest.fixture(scope="session")
+def made(folder_of_all: Path) -> Path:
+    folder = folder_of_all / "scan"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_every_picture_is_accounted_for(name: str, made: Path) -> None:
+    expected = RECORDINGS[name](made)
+    row = Row(name, expected, of_played(play(expected.path)))
+    assert not row.faults, row
+
+
+def test_results_say_what_was_passed_over_and_what_is_damaged(tmp_path: Path) -> None:
+    """By `lookout batch` itself; a damaged picture is marked in its line."""
+    names = ["pid-changes", "cover-comes-first", "damaged-pictures", "cut-mp4"]
+    rows = [*scan(tmp_path, names, {"corrupt": "mark"})]
+    assert [row.faults for row in rows] == [[]] * len(names), "\n".join(map(str, rows))
+    lines = (tmp_path / "results" / "damaged-pictures.h264.jsonl").read_bytes().splitlines()
+    damaged = [row for row in map(msgspec.json.decode, lines[1:-1]) if row.get("corrupt")]
+    assert msgspec.json.decode(lines[-1])["corrupt"] == len(damaged) > 0
+    assert lines[1].count(b"corrupt") == 1  # as a drop cause alone
+
+
+@pytest.mark.long
+def test_all_of_them(tmp_path: Path) -> None:
+    wrong = [str(row) for row in scan(tmp_path, [*RECORDINGS]) if row.faults]
+    assert not wrong, "\n".join(wrong)
