@@ -13,6 +13,7 @@ from struct import Struct
 _START = b"\0\0\1"
 _START_4 = b"\0\0\0\1"
 _LENGTH = Struct(">I")
+_LONG_PREFIX = len(_START_4)
 _HEADER_BYTES = 2  # bytes of a NAL unit's header
 _HEAD_BYTES = 256  # bytes read of a packet without parameter sets
 _PICTURE, _PARAMETER_SET, _OTHER = range(3)  # kinds of NAL units
@@ -126,6 +127,9 @@ class Bitstream:
     def has_picture(self, data: bytes | memoryview) -> bool:
         """Whether a packet of H.264 or HEVC is to hold a part of a picture: it is damaged, or not all of its units are
         parameter sets, SEI or delimiters."""
+        first = self._length or _LONG_PREFIX  # most packets begin with a picture
+        if len(data) > first and self._kinds[data[first]] == _PICTURE and (self._length or data[:first] == _START_4):
+            return True
         if self._picture(head(data)):
             return True
         units = list(_prefixed_units(data, self._length) if self._length else _units(bytes(data)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import av.error
@@ -32,6 +32,7 @@ class Part:
     Attributes:
         sound: indices of the streams of sound whose packets are given.
         stream: the video that is read, of which the container's other streams may take over.
+        codec: of the stream.
         formats: FFmpeg's names of its format.
         is_delayed: its demuxer holds a packet until the next of its stream begins.
         new_streams: whether video streams have appeared that the container does not show.
@@ -48,7 +49,8 @@ class Part:
         *,
         with_sound: bool = False,
     ) -> None:
-        self.container, self.stream, self.splice = container, stream, splice
+        self.container, self.splice = container, splice
+        self.change(stream)
         self.formats = set(container.format.name.split(","))
         self.is_delayed = bool(self.formats & _DELAYED)
         grows = bool(self.formats & _GROWING)
@@ -66,19 +68,27 @@ class Part:
             if other not in self._others and other is not stream:
                 other.discard = Discard.all
 
+    def change(self, stream: VideoStream) -> None:
+        """Go on with another stream."""
+        self.stream, self.codec = stream, stream.codec_context.name
+
     def pairs(self, ahead: int) -> Iterator[tuple[Packet[Any], Packet[Any]]]:
         """The packets of all video streams, each with one of `stream` that comes later, or at the end with itself.
 
         Args:
-            ahead: packets of `stream` that are read ahead.
+            ahead: packets of `stream` that are read ahead if the demuxer delays them.
 
         Raises:
             FFmpegError, OSError: the connection broke.
         """
+        if not self.is_delayed:
+            for packet in self._demuxed():
+                yield packet, packet
+            return
         waiting: deque[Packet[Any]] = deque()
         for packet in self._demuxed():
             if packet.stream_index == self.stream.index:
-                if self.is_delayed:
+                if self._marks_next or packet.is_corrupt or packet.is_keyframe:
                     self._mark(packet, waiting)
                 waiting.append(packet)
                 if len(waiting) > ahead:
@@ -96,7 +106,7 @@ class Part:
         FFmpeg marks the packet before it. The last one before a key picture may be whole: there recordings are joined.
         """
         is_marked, self._marks_next = self._marks_next, packet.is_corrupt
-        packet.is_corrupt = is_marked and self.stream.codec_context.name in _UNCHECKED
+        packet.is_corrupt = is_marked and self.codec in _UNCHECKED
         if waiting and packet.is_keyframe:
             waiting[-1].is_corrupt = False
 
@@ -114,10 +124,13 @@ class Part:
         """Note that the packets of `stream` up to a byte of the file have been read elsewhere."""
         self._read_to[self.stream.index] = position
 
+    def _has_been_read(self, packet: Packet[Any], begin: int, read_to: Mapping[int, int]) -> bool:
+        return packet.pos is not None and packet.pos + self._shift <= read_to.get(packet.stream_index, begin)
+
     def _demuxed(self) -> Iterator[Packet[Any]]:
+        begin, read_to = self.splice.read_to, self._read_to
         for packet in demuxed(self.container, self.stream, *self._others):
-            read_to = self._read_to.get(packet.stream_index, self.splice.read_to)
-            if packet.pos is not None and packet.pos + self._shift <= read_to:
+            if (begin >= 0 or read_to) and self._has_been_read(packet, begin, read_to):
                 continue
             if packet.size:
                 yield packet

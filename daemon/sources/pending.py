@@ -53,9 +53,11 @@ class PendingPictures:
         """Note a packet that goes to the decoder, and how many pictures it holds."""
         pts, dts = packet.pts, packet.dts
         if dts is not None:
-            self._line += dts < self._dts
+            if dts < self._dts:
+                self._line += 1
             self._dts = dts
-        self._sent += [(pts, self._line)] * pictures
+        for _ in range(pictures):
+            self._sent.append((pts, self._line))
         time = dts if self._by_dts else pts
         if pictures or self._without_time:  # a packet without a picture may stand for one of an earlier packet
             self._without_time += pictures - 1
@@ -64,8 +66,10 @@ class PendingPictures:
 
     def deliver(self, pts: int | None) -> TimeSlot:
         """Note a picture by the pts of its packet."""
-        at = next((at for at, (sent, _) in enumerate(self._sent) if sent == pts), 0)
-        _, line = self._sent.pop(at) if self._sent else (None, self._line)
+        sent, line = self._sent, self._line
+        if sent:
+            at = next((at for at, one in enumerate(sent) if one[0] == pts), 0) if sent[0][0] != pts else 0
+            line = sent.pop(at)[1]
         return TimeSlot(self._times.pop(0) if self._times else None, line)
 
     def lose(self, packet: Packet[Any] | None = None) -> None:

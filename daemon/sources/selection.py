@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -37,8 +38,14 @@ class Selection:
         self._index, self._passed_over, self._has_one_timeline = stream.index, passed_over, has_one_timeline
         self._max_overlap = 0 if has_one_timeline else _MAX_OVERLAP
         self._others: dict[int, _Other] = {}
-        self._time: int | None = None  # of decoding, of the last packet, ns
-        self._steps: deque[int] = deque(maxlen=_STEPS)  # between packets, ns
+        self._last: deque[Packet[Any]] = deque(maxlen=_STEPS)  # packets of the video
+
+    def passes(self, packet: Packet[Any]) -> bool:
+        """Whether a packet of the video comes without packets of other streams, as nearly all do: it can be decoded."""
+        if self._others:
+            return False
+        self._last.append(packet)
+        return True
 
     def select(self, packet: Packet[Any]) -> Sequence[Sequence[Packet[Any]]]:
         """The packets to decode after this one has come, those of one stream together."""
@@ -62,17 +69,22 @@ class Selection:
         return runs
 
     @property
+    def _time(self) -> int | None:
+        """Time of decoding of the video's last packet, ns."""
+        return _time_of(self._last[-1]) if self._last else None
+
+    @property
     def _limit(self) -> float:
         """The longest step between two packets of the video that is no gap, ns."""
-        return _SILENCE_STEPS * median(self._steps) if self._steps else 0
+        times = [time for time in map(_time_of, self._last) if time is not None]
+        steps = [after - before for before, after in pairwise(times) if after > before]
+        return _SILENCE_STEPS * median(steps) if steps else 0
 
     def _continue(self, packet: Packet[Any]) -> Sequence[Sequence[Packet[Any]]]:
         """The video goes on: behind packets of other streams, which may have filled a gap in it."""
         runs: list[Sequence[Packet[Any]]] = []
-        time, position = _time_of(packet), _END if packet.pos is None else packet.pos
         if any(other.held for other in self._others.values()):
-            step = None if time is None or self._time is None else time - self._time
-            has_gap = step is not None and not 0 <= step <= max(_GAP_NS, self._limit)
+            position, has_gap = _END if packet.pos is None else packet.pos, self._has_gap_before(packet)
             for other in sorted(self._others.values(), key=_Other.begins_at):
                 if has_gap and other.is_before(position) and len(other.held) > other.overlapped:
                     stream = self._index
@@ -80,8 +92,13 @@ class Selection:
                     self._index = stream
                 else:
                     self._passed_over["other_video"] += other.overlap(position)
-        self._note_time(time)
+        self._last.append(packet)
         return (*runs, (packet,))
+
+    def _has_gap_before(self, packet: Packet[Any]) -> bool:
+        """Whether packets of the video are missing before one."""
+        time, last = _time_of(packet), self._time
+        return time is not None and last is not None and not 0 <= time - last <= max(_GAP_NS, self._limit)
 
     def _add(self, packet: Packet[Any]) -> _Other:
         """Another stream, with its first packet."""
@@ -94,16 +111,10 @@ class Selection:
         """Go on with another stream."""
         held, other.held = other.held, []
         del self._others[other.stream.index]
-        self._index, self._time = other.stream.index, None
-        self._steps.clear()
-        for packet in held:
-            self._note_time(_time_of(packet))
+        self._index = other.stream.index
+        self._last.clear()
+        self._last.extend(held)
         return held
-
-    def _note_time(self, time: int | None) -> None:
-        if time is not None and self._time is not None and time > self._time:
-            self._steps.append(time - self._time)
-        self._time = time
 
 
 class _Other:

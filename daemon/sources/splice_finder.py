@@ -8,7 +8,6 @@ from typing import Any
 
 from av.packet import Packet
 
-from daemon.sources.bitstream import head
 from daemon.sources.part import Part
 from daemon.sources.splices import (
     Splice,
@@ -20,6 +19,7 @@ from daemon.sources.splices import (
 )
 
 _FLV_HEADER = b"FLV\x01\x05\0\0\0\x09\0\0\0\0"
+_BEGINNING = 8  # bytes of a packet that tell its first unit
 _FLV_TAG_BYTES = 15  # besides its content
 _MAX_SPLICES = 64  # their containers stay open
 
@@ -80,8 +80,10 @@ class SpliceFinder:
 
         FFmpeg gives such packets as the same stream, and the last ones before them lost or mixed up.
         """
-        codec, data = part.stream.codec_context.name, memoryview(ahead)
-        if not part.is_delayed or not (ahead.is_keyframe or not begins_like(head(data), codec)):
+        if not part.is_delayed:
+            return None
+        codec, data = part.codec, memoryview(ahead)
+        if not ahead.is_keyframe and begins_like(bytes(data[:_BEGINNING]), codec):
             return None
         at = part.place_of(ahead)
         if other_codec(bytes(data), codec) is None or at <= part.splice.read_to + 1:  # or the container has not seen it
@@ -92,9 +94,12 @@ class SpliceFinder:
 
     def _of_header(self, part: Part, packet: Packet[Any]) -> Splice | None:
         """Where another recording begins, with a header of its own."""
+        dts, last = packet.dts, part.dts
+        goes_back = dts is not None and last is not None and dts < last
+        if part.position < 0 or not (goes_back or packet.is_keyframe):
+            return None
         at, end = part.place_of(packet), part.position + part.size
-        goes_back = packet.dts is not None and part.dts is not None and packet.dts < part.dts
-        if part.position < 0 or not (goes_back or (packet.is_keyframe and at > end)):
+        if not goes_back and at <= end:
             return None
         # Fragments of MP4 may say where their content was in a file of its own.
         begins = begins_at(self._path, part.formats, end, at if at > end else None)

@@ -93,7 +93,7 @@ class VideoPackets:
     def _read(self) -> Generator[Packet[Any], None, Splice | None]:
         """The packets of this part; returns where to go on."""
         finder, part = self._finder, self.part
-        for packet, ahead in part.pairs(_AHEAD if part.is_delayed and finder else 0):
+        for packet, ahead in part.pairs(_AHEAD if finder else 0):
             if packet.stream_index in part.sound:
                 self._check_silence(part)
                 continue
@@ -103,6 +103,9 @@ class VideoPackets:
                     self._last_s = monotonic()
                 elif splice := finder.before(part, packet, ahead):
                     return splice
+                if part.selection.passes(packet):
+                    yield self._noted(packet)
+                    continue
             for run in part.selection.select(packet):
                 if splice := (yield from self._pass_on(run)):
                     return splice
@@ -119,11 +122,15 @@ class VideoPackets:
                 return splice
             yield from self._change(stream, part.place_of(packets[-1]))
         for packet in packets:
-            part.note(packet)
-            if self.stream is not part.stream:
-                packet.stream = self.stream
-            yield packet
+            yield self._noted(packet)
         return None
+
+    def _noted(self, packet: Packet[Any]) -> Packet[Any]:
+        """A packet that is passed on, as one of `stream`."""
+        self.part.note(packet)
+        if self.stream is not self.part.stream:
+            packet.stream = self.stream
+        return packet
 
     def _change(self, stream: VideoStream, end: int) -> Iterator[Packet[Any]]:
         """Go on with another stream of this part, whose packets are known up to a byte."""
@@ -132,7 +139,8 @@ class VideoPackets:
         yield last_packet(self.stream)
         prepare(stream, self._config)
         self.is_spliced = True
-        self.stream = self.part.stream = stream
+        self.stream = stream
+        self.part.change(stream)
 
     def _check_codec(self, packet: Packet[Any]) -> None:
         """Raises:
@@ -140,7 +148,7 @@ class VideoPackets:
         """
         if not self.part.is_delayed:
             return
-        codec = self.part.stream.codec_context.name
+        codec = self.part.codec
         if packet.is_keyframe and (other := other_codec(bytes(packet), codec)):
             raise SourceError(f"the video of {self._config.url} changes from {codec} to {other}")
         if packet.has_sidedata(_STREAM_ID) and bytes(packet.get_sidedata(_STREAM_ID))[0] in _SOUND:
