@@ -22,6 +22,10 @@ class SourceError(LookoutError):
     """This connection to a source is over; the text says why, without credentials."""
 
 
+class LoginRefusedError(SourceError):
+    """A source refuses the login. More tries may lock the account, so they are rare."""
+
+
 class DecodeError(LookoutError):
     """One picture of a source is lost; the connection goes on.
 

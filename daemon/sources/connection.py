@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,14 +20,11 @@ from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
 from daemon.errors import SourceError
-from daemon.redact import scrub
+from daemon.sources.explanations import HTTP, LOCAL, RTSP, explain, message_of
 from daemon.sources.file_range import FileRange
 from daemon.sources.video_streams import choose, is_attached
 
 Transport = Literal["tcp", "udp"]
-_RTSP = ("rtsp", "rtsps")
-_HTTP = ("http", "https")
-_LOCAL = ("", "file")
 # Formats that a file may have. None of them is a list of other files, except HLS, which FFmpeg detects by name only.
 _FORMATS = (
     "aiff,apng,asf,av1,avi,bmp_pipe,dhav,dirac,dv,flv,gif,gif_pipe,h261,h263,h264,hevc,hls,image2,ivf,jpeg_pipe,jpegxl_pipe,m4v,"
@@ -40,16 +36,12 @@ _RTSP_OPTIONS = {"fpsprobesize": "0"}
 # FFmpeg's own timeout for RTSP sockets, us. PyAV's timeout reads the clock, and so takes the GIL, at every turn of a
 # socket: with 150 cameras that costs more than everything else. Not measured with TLS.
 _SOCKET_TIMEOUT = "timeout"
-_NETWORK = "crypto,data,hls,http,httpproxy,https,rtmp,rtmps,rtmpt,rtp,rtsp,rtsps,srtp,tcp,tls,udp"
+# FFmpeg asks for `rtsp` and `rtsps` only to follow a redirect, with the user name and password of the first host.
+_NETWORK = "crypto,data,hls,http,httpproxy,https,rtmp,rtmps,rtmpt,rtp,srtp,tcp,tls,udp"
+_ASKS_BEFORE_REDIRECTS = (62, 12, 101)  # libavformat of FFmpeg 8.1.1, the first to do so
 # FFmpeg allocates the size that a peer states, such as an RTSP answer of 2 GiB or a picture of 16000x16000.
 _MAX_PIXELS = 8192 * 4320  # 8K
 _MAX_ALLOCATION = 256 << 20  # the index of a two-day recording takes half of it
-# Explanations of FFmpeg's errors at open.
-_EXPLANATIONS: dict[type[Exception], str] = {
-    av.error.InvalidDataError: ": it is empty, cut short or not a video",
-    av.error.OSError: ": the host name may be wrong, or the server closed the connection",
-    av.error.HTTPUnauthorizedError: ": check user name and password",
-}
 # The end of a transport stream may be of another codec than its beginning.
 _FILE_OPTIONS = {"skip_estimate_duration_from_pts": "1"}
 # A transport stream whose table changes may give its video another identifier: a file is searched for it, and of a
@@ -73,20 +65,24 @@ class Connection:
     notes: tuple[str, ...]
 
 
-def connect(config: AvConfig) -> Connection:
+def connect(config: AvConfig, *, explains: bool = True) -> Connection:
     """Open a URL or recording, and find its video. RTSP uses TCP, or UDP where the server offers no TCP.
+
+    Args:
+        explains: a failure may take a probe of the server, to say why.
 
     Raises:
         SourceError: it cannot be opened, or holds no video that can be decoded.
     """
     _bound_allocations()
+    _check_redirects(config)
     notes: list[str] = []
     try:
-        container = _open(config, "udp" if config.transport == "udp" else "tcp")
+        container = _open(config, "udp" if config.transport == "udp" else "tcp", explains=explains)
     except _NotOfferedError:
         if config.transport != "auto":
             raise
-        container = _open(config, "udp")
+        container = _open(config, "udp", explains=explains)
         notes.append("its server does not offer TCP: UDP is used, where packets may be lost")
     try:
         stream = _video_of(container, config)
@@ -101,7 +97,7 @@ class _NotOfferedError(SourceError):
     """The server does not offer the transport."""
 
 
-def _open(config: AvConfig, transport: Transport) -> InputContainer:
+def _open(config: AvConfig, transport: Transport, *, explains: bool) -> InputContainer:
     options, configured = _options(config, transport)
     limits: tuple[float, float | None] = (config.open_timeout_s, config.read_timeout_s)
     answer_s = config.open_timeout_s
@@ -115,45 +111,37 @@ def _open(config: AvConfig, transport: Transport) -> InputContainer:
     except (av.error.FFmpegError, OSError, ValueError) as error:
         waited = monotonic() - started
         if waited >= answer_s * 0.9:
-            raise SourceError(f"no complete answer from {config.url} within {answer_s:g} s") from error
-        message = f"cannot open {config.url}: {message_of(error)}"
-        if config.url.scheme in _RTSP and getattr(error, "errno", None) == errno.EPROTONOSUPPORT:
+            raise SourceError(f"{_silence(config.url.scheme)} {config.url} within {answer_s:g} s") from error
+        if config.url.scheme in RTSP and getattr(error, "errno", None) == errno.EPROTONOSUPPORT:
             other = "udp" if transport == "tcp" else "tcp"
             raise _NotOfferedError(
-                f"{message}: the server does not offer {transport.upper()}: set transport: {other}"
+                f"cannot open {config.url}: the server does not offer {transport.upper()}: set transport: {other}"
             ) from error
-        explanation = _EXPLANATIONS.get(type(error), "")
-        if config.url.scheme in _LOCAL and getattr(error, "errno", None) == errno.EINVAL:
-            explanation = ": its format is not allowed for files; options: {format_whitelist: ...} allows others"
-        if config.url.scheme in _HTTP and isinstance(error, av.error.InvalidDataError):
-            explanation = ": it is not a video; is it the address of a web page?"
-        if config.url.scheme in _HTTP and getattr(error, "errno", None) == errno.EIO:
-            explanation += ', or it is a web page, or it redirects, which options: {max_redirects: "3"} would follow'
-        raise SourceError(f"{message}{explanation}{_hint(config)}") from error
+        raise (explain(config, error) if explains else SourceError(message_of(error))) from error
+
+
+def _silence(scheme: str) -> str:
+    if scheme in ("udp", "rtp", "srtp"):
+        return "is its port open, and is anybody sending? No packets came to"
+    return "no complete answer from"
 
 
 def _options(config: AvConfig, transport: Transport) -> tuple[dict[str, str], bool]:
     """FFmpeg's options, and whether RTSP sockets have FFmpeg's own timeout."""
     configured = {key: value.reveal() for key, value in config.options.items()}
     options = {"protocol_whitelist": _protocols(config.url.scheme), "max_pixels": str(_MAX_PIXELS)}
-    if config.url.scheme in _LOCAL:
+    if config.url.scheme in LOCAL:
         options |= {"format_whitelist": _FORMATS} | _FILE_OPTIONS
     else:
         options |= _REMOTE_OPTIONS
-    if config.url.scheme in _HTTP:
+    if config.url.scheme in HTTP:
         options["max_redirects"] = "0"  # a redirect could reach any address of the network
-    if config.url.scheme in _RTSP:
+    if config.url.scheme in RTSP:
         options |= _RTSP_OPTIONS | {"rtsp_transport": transport}
     limited = config.url.scheme == "rtsp" and _SOCKET_TIMEOUT not in configured
     if limited:
         options[_SOCKET_TIMEOUT] = str(round(config.read_timeout_s * 1e6))
     return options | configured, limited
-
-
-def _hint(config: AvConfig) -> str:
-    """A hint where the URL has a variable without braces, which is not replaced."""
-    found = re.search(r"\$([A-Z][A-Z0-9_]+)", config.url.written)
-    return f"; the URL has ${found[1]}: for a variable write ${{{found[1]}}}" if found else ""
 
 
 def open_range(config: AvConfig, file: FileRange, format: str, *, all_tables: bool) -> InputContainer:
@@ -206,19 +194,13 @@ def _notes_of(container: InputContainer, stream: VideoStream, config: AvConfig) 
     late = _start_s(stream) - min(map(_start_s, container.streams))
     if late >= _LATE_VIDEO_S:
         yield f"its video begins {late:.1f} s after its sound"
-    if config.url.scheme in _HTTP and config.kind == "auto" and container.duration:
+    if config.url.scheme in HTTP and config.kind == "auto" and container.duration:
         yield f"it is {container.duration / 1e6:.1f} s long: if it is a recording, set kind: recording"
 
 
 def _start_s(stream: Stream) -> float:
     """Start time, seconds; 0 if unknown."""
     return 0.0 if stream.start_time is None or stream.time_base is None else float(stream.start_time * stream.time_base)
-
-
-def message_of(error: Exception) -> str:
-    """FFmpeg's message, without the URL that PyAV adds."""
-    message = error.strerror if isinstance(error, OSError | av.error.FFmpegError) and error.strerror else str(error)
-    return scrub(message)
 
 
 @cache
@@ -240,4 +222,18 @@ def _check_size(config: AvConfig, stream: VideoStream, max_pixels: str) -> None:
 
 def _protocols(scheme: str) -> str:
     """The protocols that FFmpeg may use: no `concat:` or `subfile:` in a path, no file named by a remote playlist."""
-    return "file,crypto,data" if scheme in _LOCAL else f"{scheme},{_NETWORK}"
+    if scheme in LOCAL:
+        return "file,crypto,data"
+    return _NETWORK if scheme in RTSP else f"{scheme},{_NETWORK}"
+
+
+def _check_redirects(config: AvConfig) -> None:
+    """
+    Raises:
+        SourceError: this FFmpeg would follow any redirect of RTSP.
+    """
+    if config.url.scheme in RTSP and av.library_versions["libavformat"] < _ASKS_BEFORE_REDIRECTS:
+        raise SourceError(
+            f"{config.url} is not opened: this FFmpeg, {av.ffmpeg_version_info}, gives a camera's password to any "
+            "server that the camera names; PyAV needs FFmpeg 8.1.1 or later, which its wheels from 17.1 on have"
+        )

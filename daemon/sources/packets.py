@@ -20,7 +20,7 @@ from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.completeness import shortfall, stated_length, tolerance
-from daemon.sources.connection import message_of
+from daemon.sources.explanations import message_of
 from daemon.sources.file_range import FileRange
 from daemon.sources.pending import TimeSlot
 from daemon.sources.structure import is_whole

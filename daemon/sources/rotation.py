@@ -53,7 +53,7 @@ def turns_of(config: AvConfig, *, live: bool) -> int:
     if live:
         return 0
     with suppress(SourceError, av.error.FFmpegError, OSError, ValueError):
-        found = connect(config)
+        found = connect(config, explains=False)
         with found.container as container:
             for packet, _ in zip(container.demux(found.stream), range(_MAX_PACKETS)):
                 for frame in packet.decode():
