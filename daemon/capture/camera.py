@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from daemon.capture.capture import Capture, DetachedError, Wait
+from daemon.capture.playout import Playout, playout_of
 from daemon.capture.timing import Lag
 from daemon.clock import Clock
 from daemon.errors import DecodeError
@@ -24,6 +25,8 @@ class CameraCapture(Capture):
     """A live source. `run` retries for ever; `run_once` handles one picture or raises."""
 
     _lag: Lag
+    _playout: Playout | None = None
+    _due = 0  # of the last picture, by the playout, ns
 
     def run(self) -> None:
         """Capture until `stop`."""
@@ -45,6 +48,7 @@ class CameraCapture(Capture):
             SourceError: the connection broke.
         """
         try:
+            asked = self._clock.monotonic_ns()
             picture = self._library.call(reader.read)
             if picture is None:
                 self._check_delivered()
@@ -52,6 +56,7 @@ class CameraCapture(Capture):
             if isinstance(picture, Skipped):
                 self._count_dropped(picture.cause)
                 return True
+            self._wait_for(self._until_playout(picture, asked))
             if self._stop.is_set:
                 return False
             has_room = self._process(reader, picture)
@@ -83,16 +88,33 @@ class CameraCapture(Capture):
             answer = self._request_admission(reader)
             self._wait_for(self._until_admitted(answer))
             if self._is_admitted(reader, answer):
+                self._playout = playout_of(reader) if self._sinks.board.live else None
                 while not self._stop.is_set and self.run_once(reader):
                     pass
         finally:
             self._end_connection()
             self._library.call(reader.close)
 
+    def _until_playout(self, picture: Picture, asked: int) -> Wait:
+        """Until a picture of a stream that comes in bursts is due.
+
+        Args:
+            asked: when the reader was asked for it, monotonic ns.
+        """
+        if self._playout is None or picture.pts is None:
+            return
+        now = self._clock.monotonic_ns()
+        self._due = self._playout.due(picture.pts, now, now - asked - picture.decode)
+        if self._playout.is_active:
+            yield from self._until_due(self._due)
+
     def _lateness(self, picture: Picture) -> tuple[int, int]:
         if not self._sinks.board.live:
             return 0, 0
-        late = self._lag.of(picture.pts, self._clock.monotonic_ns(), picture.decode)
+        now = self._clock.monotonic_ns()
+        late = self._lag.of(picture.pts, now, picture.decode)
+        if self._playout and self._playout.is_active:
+            late = max(0, now - self._due)
         return late, late
 
     def _wait_for(self, condition: Wait) -> None:

@@ -370,6 +370,13 @@ class Capture:
         while not self._stop.is_set and self._clock.monotonic_ns() < due:
             yield due
 
+    def _until_due(self, due: int) -> Wait:
+        """Until a picture is due."""
+        self._is_waiting = True
+        while (now := self._clock.monotonic_ns()) < due and not self._stop.is_set:
+            yield due
+        self._is_waiting, self._last_ns = False, now
+
     def _announce_ended(self) -> None:
         self._announce("ended", self.failure or ("stopped" if self._stop.is_set else None))
 

@@ -126,12 +126,6 @@ class RecordingCapture(Capture):
             else:
                 yield from self._until_room()
 
-    def _until_due(self, due: int) -> Wait:
-        self._is_waiting = True
-        while (now := self._clock.monotonic_ns()) < due and not self._stop.is_set:
-            yield due
-        self._is_waiting, self._last_ns = False, now
-
     def _open_reader(self) -> Generator[int, None, Reader | None]:
         """The open reader; None if stopped before."""
         if self._executor is None:

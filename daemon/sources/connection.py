@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from time import monotonic
@@ -14,6 +16,7 @@ from typing import Literal
 import av
 import av.error
 from av.container import InputContainer
+from av.format import formats_available
 from av.packet import Packet
 from av.stream import Stream
 from av.video.stream import VideoStream
@@ -22,6 +25,7 @@ from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.explanations import HTTP, LOCAL, RTSP, explain, message_of
 from daemon.sources.file_range import FileRange
+from daemon.sources.hls import HlsFiles, hls_options
 from daemon.sources.video_streams import choose, is_attached
 
 Transport = Literal["tcp", "udp"]
@@ -31,8 +35,11 @@ _FORMATS = (
     "matroska,mjpeg,mjpeg_2000,mov,mpeg,mpegts,mpegvideo,mpjpeg,mxf,nut,obu,ogg,pam_pipe,png_pipe,pgm_pipe,ppm_pipe,"
     "qoi_pipe,rm,swf,tiff_pipe,vc1,vvc,webp_pipe,wtv,yuv4mpegpipe"
 )
-# By default FFmpeg reads 20 frames at open to guess the frame rate, which Lookout does not need.
-_RTSP_OPTIONS = {"fpsprobesize": "0"}
+_DATAGRAMS = ("udp", "rtp", "srtp")
+_LISTING_FORMATS = {"concat", "dash", "hls", "imf", "sdp", "webm_dash_manifest"}  # name other files
+_HLS_PATH = re.compile(r"\.m3u8?(?=[?#]|$)", re.IGNORECASE)
+# By default FFmpeg reads 20 frames at open to guess the frame rate, which Lookout measures by itself.
+_LIVE_OPTIONS = {"fpsprobesize": "0"}
 # FFmpeg's own timeout for RTSP sockets, us. PyAV's timeout reads the clock, and so takes the GIL, at every turn of a
 # socket: with 150 cameras that costs more than everything else. Not measured with TLS.
 _SOCKET_TIMEOUT = "timeout"
@@ -58,11 +65,20 @@ class Connection:
 
     Attributes:
         notes: warnings about the stream, for the operator.
+        hls: opens the files of HLS, None for another format.
+        has_datagrams: packets that are not read in time are lost.
     """
 
     container: InputContainer
     stream: VideoStream
     notes: tuple[str, ...]
+    hls: HlsFiles | None = None
+    has_datagrams: bool = False
+
+    def close(self) -> None:
+        self.container.close()
+        if self.hls:
+            self.hls.close()
 
 
 def connect(config: AvConfig, *, explains: bool = True) -> Connection:
@@ -77,27 +93,32 @@ def connect(config: AvConfig, *, explains: bool = True) -> Connection:
     _bound_allocations()
     _check_redirects(config)
     notes: list[str] = []
+    transport: Transport = "udp" if config.transport == "udp" else "tcp"
     try:
-        container = _open(config, "udp" if config.transport == "udp" else "tcp", explains=explains)
+        container, hls = _open(config, transport, explains=explains)
     except _NotOfferedError:
         if config.transport != "auto":
             raise
-        container = _open(config, "udp", explains=explains)
+        transport = "udp"
+        container, hls = _open(config, transport, explains=explains)
         notes.append("its server does not offer TCP: UDP is used, where packets may be lost")
     try:
         stream = _video_of(container, config)
         notes += _notes_of(container, stream, config)
     except BaseException:
         container.close()
+        if hls:
+            hls.close()
         raise
-    return Connection(container, stream, tuple(notes))
+    has_datagrams = config.url.scheme in _DATAGRAMS or (config.url.scheme in RTSP and transport == "udp")
+    return Connection(container, stream, tuple(notes), hls, has_datagrams)
 
 
 class _NotOfferedError(SourceError):
     """The server does not offer the transport."""
 
 
-def _open(config: AvConfig, transport: Transport, *, explains: bool) -> InputContainer:
+def _open(config: AvConfig, transport: Transport, *, explains: bool) -> tuple[InputContainer, HlsFiles | None]:
     options, configured = _options(config, transport)
     limits: tuple[float, float | None] = (config.open_timeout_s, config.read_timeout_s)
     answer_s = config.open_timeout_s
@@ -106,8 +127,9 @@ def _open(config: AvConfig, transport: Transport, *, explains: bool) -> InputCon
         answer_s = min(config.open_timeout_s, config.read_timeout_s)
     started = monotonic()
     try:
-        container: InputContainer = av.open(config.address, options=options, timeout=limits)
-        return container
+        if config.url.scheme in HTTP:
+            return _open_http(config, options, limits)
+        return av.open(config.address, options=options, timeout=limits), None
     except (av.error.FFmpegError, OSError, ValueError) as error:
         waited = monotonic() - started
         if waited >= answer_s * 0.9:
@@ -120,8 +142,33 @@ def _open(config: AvConfig, transport: Transport, *, explains: bool) -> InputCon
         raise (explain(config, error) if explains else SourceError(message_of(error))) from error
 
 
+def _open_http(
+    config: AvConfig, options: dict[str, str], limits: tuple[float, float | None]
+) -> tuple[InputContainer, HlsFiles | None]:
+    """Open a URL as HLS if it is that, and otherwise as a format that names no other files."""
+    if not _HLS_PATH.search(config.url.reveal()):
+        with suppress(av.error.ArgumentError):  # its format is not on the list
+            return av.open(config.address, options={"format_whitelist": _unlisted()} | options, timeout=limits), None
+    options = hls_options(options if config.kind == "recording" else _LIVE_OPTIONS | options)
+    hls = HlsFiles(config, options)
+    try:
+        container = av.open(
+            config.address, format="hls", options=options, timeout=(config.open_timeout_s, None), io_open=hls.open
+        )
+    except BaseException:
+        hls.close()
+        raise
+    return container, hls
+
+
+@cache
+def _unlisted() -> str:
+    """The formats that name no other files."""
+    return ",".join(sorted(formats_available - _LISTING_FORMATS))
+
+
 def _silence(scheme: str) -> str:
-    if scheme in ("udp", "rtp", "srtp"):
+    if scheme in _DATAGRAMS:
         return "is its port open, and is anybody sending? No packets came to"
     return "no complete answer from"
 
@@ -137,7 +184,7 @@ def _options(config: AvConfig, transport: Transport) -> tuple[dict[str, str], bo
     if config.url.scheme in HTTP:
         options["max_redirects"] = "0"  # a redirect could reach any address of the network
     if config.url.scheme in RTSP:
-        options |= _RTSP_OPTIONS | {"rtsp_transport": transport}
+        options |= _LIVE_OPTIONS | {"rtsp_transport": transport}
     limited = config.url.scheme == "rtsp" and _SOCKET_TIMEOUT not in configured
     if limited:
         options[_SOCKET_TIMEOUT] = str(round(config.read_timeout_s * 1e6))

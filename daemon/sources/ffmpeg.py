@@ -28,13 +28,14 @@ from daemon.sources.decode import (
     UnsuitableError,
     marked,
 )
+from daemon.sources.hls import HlsProgress
 from daemon.sources.packets import Demuxer
 from daemon.sources.pending import PendingPictures
 from daemon.sources.pictures import PictureCounter
 from daemon.sources.playlist import Playlist, is_playlist
 from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Skipped
 from daemon.sources.rotation import rotated, rotated_format, turns_of
-from daemon.sources.skipping import FrameSkipper
+from daemon.sources.skipping import FrameSkipper, SkipCause
 from detectors.port import Image
 
 _KEY_HINT = ": it has sent no key picture yet; set the camera to send one every second or two"
@@ -50,6 +51,7 @@ class AvSource:
         self.plays_once = not self.live and not config.loop
         self.realtime = not self.live and config.pace == "realtime"
         self.clock = FrameClock("arrival") if self.live else FrameClock("file", 0)
+        self._hls_progress = HlsProgress()
         self._refusal: str | None = None  # why the GPU's decoder gave up on the last connection
         path = config.url.reveal().removeprefix("file://")
         several = config.url.scheme in ("", "file") and is_playlist(path)
@@ -63,7 +65,7 @@ class AvSource:
         config = self._config
         if self._playlist:
             config = msgspec.structs.replace(config, url=Url(str(self._playlist.next())), loop=False)
-        demuxer = Demuxer(config, live=self.live)
+        demuxer = Demuxer(config, live=self.live, progress=self._hls_progress if self.live else None)
         try:
             decoding = Decoding(self._decoder, turns_of(config, live=self.live), self._refuse)
             return AvReader(config, demuxer, decoding, budget or DecodeBudget())
@@ -133,26 +135,51 @@ class AvReader:
         self._begin(demuxer.stream)
 
     def read(self) -> Picture | Skipped | None:
-        while not self._frames:
+        while True:
+            while self._frames:
+                frame = self._frames.popleft()
+                if self._demuxer.is_new(frame.pts, frame.time_base):
+                    return self._picture(frame)
+                self._pending.deliver(frame.pts)
             if self._pending.is_late:
                 self._report_lost()
             asked = monotonic_ns()
             packet = self._demuxer.next() or self._next_pass()
             if packet is None:
                 return None
-            got = monotonic_ns()
-            if packet.stream is not self._stream:
-                self._change(packet.stream)
-            if tap := self.tap:  # another thread may clear it
-                tap(packet)
-            pictures = self._pictures.count(memoryview(packet)) if packet.size else 0
-            if pictures and (cause := self._skipper.skip_cause(packet, self._budget, got - asked)):
+            if cause := self._take(packet, monotonic_ns(), asked):
                 return Skipped(cause)
-            try:
-                self._decode_packet(packet, pictures)
-            finally:
-                self._decode_ns += monotonic_ns() - got
-        return self._picture(self._frames.popleft())
+
+    def _take(self, packet: Packet[Any], got: int, asked: int) -> SkipCause | None:
+        """Decode a packet, or return why it is skipped.
+
+        Args:
+            got, asked: when the packet came, and when the demuxer was asked for it, ns.
+        """
+        if packet.stream is not self._stream:
+            self._change(packet.stream)
+        if tap := self.tap:  # another thread may clear it
+            tap(packet)
+        pictures = self._pictures.count(memoryview(packet)) if packet.size else 0
+        if pictures and (cause := self._skipper.skip_cause(packet, self._budget, got - asked)):
+            return cause
+        try:
+            self._decode_packet(packet, pictures)
+        finally:
+            self._decode_ns += monotonic_ns() - got
+        return None
+
+    @property
+    def can_wait(self) -> bool:
+        return self._demuxer.live and not self._demuxer.has_datagrams
+
+    @property
+    def segment_s(self) -> float:
+        return self._demuxer.hls.segment_s if self._demuxer.hls else 0.0
+
+    @property
+    def is_behind(self) -> bool:
+        return self._demuxer.hls is not None and self._demuxer.hls.is_behind
 
     def describe(self, packet: Packet[Any]) -> PacketInfo:
         stream = packet.stream

@@ -22,6 +22,7 @@ from daemon.sources.bitstream import Bitstream
 from daemon.sources.completeness import shortfall, stated_length, tolerance
 from daemon.sources.explanations import message_of
 from daemon.sources.file_range import FileRange
+from daemon.sources.hls import HlsProgress
 from daemon.sources.pending import TimeSlot
 from daemon.sources.structure import is_whole
 from daemon.sources.timeline import Timeline, nanoseconds
@@ -31,11 +32,15 @@ _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, begins
 _MAX_CACHE_BYTES = 64 << 20  # a looped recording up to this size is cached in memory
 _MIN_SEAMLESS = 64  # pictures; no decoder delays as many
 _MICROSECONDS = Struct("=q")
+_COMPLETE = "its playlist is complete (#EXT-X-ENDLIST): to analyse it as a recording, set kind: recording"
 CUT_SHORT: Final = "cut short: it ends after"  # in the reason why a recording ended
 
 
 class Demuxer:
     """Demuxes one video of a connection or recording, which may loop.
+
+    Args:
+        progress: of a live HLS source, over its connections.
 
     Attributes:
         stream: of the first packet of this pass.
@@ -44,10 +49,11 @@ class Demuxer:
         notes: warnings about the stream, for the operator.
         passed_over: packets that `next` has not returned, by kind; see `daemon.messages.SourceMetrics`.
         has_order: pts are times of display.
+        has_datagrams, hls: see `Connection`.
     """
 
-    def __init__(self, config: AvConfig, *, live: bool) -> None:
-        self._config, self.live = config, live
+    def __init__(self, config: AvConfig, *, live: bool, progress: HlsProgress | None = None) -> None:
+        self._config, self.live, self._progress = config, live, progress
         self._pass_start = 0  # ns, start of this pass
         self._wall_clock: tuple[int, int] | None = None  # pts and UTC ns of the latest packet with a wall clock
         self.passed_over: Counter[str] = Counter()
@@ -61,7 +67,8 @@ class Demuxer:
         rate = rates[0] or rates[1]
         self.rate = float(rate) if rate else None
         self.has_order = "avi" not in self._video.part.container.format.name  # AVI has no times of display
-        self._timeline = Timeline(live=live, rate=self.rate, unordered=not self.has_order)
+        max_step = round(1e9 * self.hls.max_step_s) if self.hls and live else None
+        self._timeline = Timeline(live=live, rate=self.rate, unordered=not self.has_order, max_step=max_step)
 
     def next(self) -> Packet[Any] | None:
         """The next packet; None at the end of this pass of a recording.
@@ -70,14 +77,18 @@ class Demuxer:
             SourceError: the connection broke, or no data came within the read time limit.
         """
         started = monotonic()
+        if hls := self.hls:
+            hls.begin_read()
         try:
             packet = next(self._packets, None)
         except (av.error.FFmpegError, OSError) as error:
             waited = monotonic() - started
-            if waited >= self._config.read_timeout_s * 0.9:
+            if waited >= (hls.limit_s if hls else self._config.read_timeout_s) * 0.9:
                 raise SourceError(f"no data from {self._config.url} for {waited:.1f} s") from error
             raise SourceError(f"{self._config.url} broke off: {message_of(error)}") from error
         if packet is None and self.live:
+            if hls and hls.is_complete:
+                raise SourceError(f"{self._config.url} has ended: {_COMPLETE}")
             raise SourceError(f"{self._config.url} ended the stream; if it is a recording, set kind: recording")
         if packet is not None and self.live:
             self._note_wall_clock(packet)
@@ -130,6 +141,12 @@ class Demuxer:
     def time_of(self, pts: int | None, time_base: Fraction | None, slot: TimeSlot | None = None) -> int | None:
         """See `Timeline.time_of`."""
         return self._timeline.time_of(pts, time_base, slot)
+
+    def is_new(self, pts: int | None, time_base: Fraction | None) -> bool:
+        """Whether no connection before has given this picture. Call it for each picture, in order."""
+        if self.hls is None or self._progress is None or pts is None or time_base is None:
+            return True
+        return self._progress.is_new(nanoseconds(pts, time_base), self.hls)
 
     @property
     def played_s(self) -> float:
@@ -194,6 +211,10 @@ class Demuxer:
 
     def _open(self) -> None:
         self._video = VideoPackets(self._config, self.passed_over, live=self.live)
+        self.hls, self.has_datagrams = self._video.hls, self._video.has_datagrams
+        if self.live and self.hls and self.hls.is_complete:
+            self.close()
+            raise SourceError(f"{self._config.url} is not live: {_COMPLETE}")
         self.stream, self.notes = self._video.stream, self._video.notes
         self._packets = iter(self._video)
 

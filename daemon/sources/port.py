@@ -118,6 +118,24 @@ class PacketReader(Protocol):
         ...
 
 
+@runtime_checkable
+class BurstyReader(Protocol):
+    """A reader of a live stream, whose pictures may come in bursts.
+
+    Attributes:
+        can_wait: pictures that are not read wait at the sender, or in files.
+        segment_s: seconds of the longest segment of HLS; 0 for another stream.
+        is_behind: more segments wait than need be.
+    """
+
+    @property
+    def can_wait(self) -> bool: ...
+    @property
+    def segment_s(self) -> float: ...
+    @property
+    def is_behind(self) -> bool: ...
+
+
 class Source(Protocol):
     """Connects to a camera or recording.
 

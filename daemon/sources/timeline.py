@@ -22,15 +22,18 @@ class Timeline:
         live: pictures without a timestamp have no time; those of a recording are counted by the rate.
         rate: frames a second, None if unknown.
         unordered: timestamps are not those of display.
+        max_step: of a live stream that is put together from parts: where a timestamp goes back, or ahead by more than
+            this, ns, another part begins, and the timeline goes on. None if timestamps are taken as they are.
 
     Attributes:
         period: of a picture, ns.
         end: ns, where the next pass starts.
     """
 
-    def __init__(self, *, live: bool, rate: float | None, unordered: bool = False) -> None:
-        self._live, self._unordered = live, unordered
+    def __init__(self, *, live: bool, rate: float | None, unordered: bool = False, max_step: int | None = None) -> None:
+        self._live, self._unordered, self._max_step = live, unordered, max_step
         self.period = round(1e9 / rate) if rate else _DEFAULT_PERIOD_NS
+        self._step = self.period  # ns, from the last picture but one to the last
         self._offset = 0  # ns, added to the timestamps of this pass
         self.end = 0
         self._first: int | None = None  # ns, time of this pass's first picture
@@ -52,6 +55,8 @@ class Timeline:
             return None
         else:  # a bare H.264 file has no timestamps: count by the rate
             time = self.end
+        if self._max_step and self._last is not None:
+            time = self._continued(time, self._last, self._max_step)
         if self._last is not None and time < self._last and not self._live:
             time = self._ordered(time, self._last, slot)
         else:
@@ -77,6 +82,14 @@ class Timeline:
     def begin_pass(self) -> None:
         """The next timestamps are those of the same recording from its start."""
         self._offset, self._first, self._line = self.end - self._origin, None, 0
+
+    def _continued(self, time: int, last: int, max_step: int) -> int:
+        """The time of a live picture, which may begin another part."""
+        if not 0 < time - last <= max_step:
+            self._offset += last + self._step - time
+            return last + self._step
+        self._step = time - last
+        return time
 
     def _ordered(self, time: int, last: int, slot: TimeSlot | None) -> int:
         """The time of a picture whose timestamp went back."""

@@ -42,7 +42,7 @@ class VideoPackets:
     Attributes:
         part: in use.
         stream: of the last packet.
-        notes: see `Connection`.
+        notes, hls, has_datagrams: see `Connection`.
         is_spliced: the packets are of several streams or containers.
         path: of the file, None if it has none.
 
@@ -58,8 +58,9 @@ class VideoPackets:
         self.is_spliced = False
         self._open = ExitStack()
         found = connect(config)
-        self._open.callback(found.container.close)
+        self._open.callback(found.close)
         self.notes, self.stream = found.notes, found.stream
+        self.hls, self.has_datagrams = found.hls, found.has_datagrams
         self.part = Part(found.container, found.stream, Splice(0), passed_over, with_sound=live)
         self._last_s = monotonic()  # when the last packet of the video came
 
