@@ -52,7 +52,7 @@ class AvioFile:
         return bool(self._context)
 
     def read(self, size: int) -> bytes:
-        """What is there, up to a number of bytes; empty at the end.
+        """The next bytes, up to a number; empty at the end.
 
         Raises:
             FFmpegError: the connection broke, or was given up.

@@ -26,6 +26,7 @@ from daemon.errors import SourceError
 from daemon.sources.explanations import HTTP, LOCAL, RTSP, explain, message_of
 from daemon.sources.file_range import FileRange
 from daemon.sources.hls import HlsFiles, hls_options
+from daemon.sources.http_files import HttpFiles, redirects_of, without_secrets
 from daemon.sources.video_streams import choose, is_attached
 
 Transport = Literal["tcp", "udp"]
@@ -147,8 +148,11 @@ def _open_http(
 ) -> tuple[InputContainer, HlsFiles | None]:
     """Open a URL as HLS if it is that, and otherwise as a format that names no other files."""
     if not _HLS_PATH.search(config.url.reveal()):
+        files = HttpFiles(config.address, options)
+        address = files.target(config.address, redirects_of(config))
+        given = {"format_whitelist": _unlisted()} | without_secrets(options) | files.options_for(address)
         with suppress(av.error.ArgumentError):  # its format is not on the list
-            return av.open(config.address, options={"format_whitelist": _unlisted()} | options, timeout=limits), None
+            return av.open(address, options=given, timeout=limits), None
     options = hls_options(options if config.kind == "recording" else _LIVE_OPTIONS | options)
     hls = HlsFiles(config, options)
     try:
@@ -181,8 +185,6 @@ def _options(config: AvConfig, transport: Transport) -> tuple[dict[str, str], bo
         options |= {"format_whitelist": _FORMATS} | _FILE_OPTIONS
     else:
         options |= _REMOTE_OPTIONS
-    if config.url.scheme in HTTP:
-        options["max_redirects"] = "0"  # a redirect could reach any address of the network
     if config.url.scheme in RTSP:
         options |= _LIVE_OPTIONS | {"rtsp_transport": transport}
     limited = config.url.scheme == "rtsp" and _SOCKET_TIMEOUT not in configured

@@ -1,7 +1,5 @@
-"""HLS: FFmpeg reads playlists and segments, which are opened here, so that each server gets what it may have.
-
-User name, password, headers and cookies of a source are for its own server (scheme, host and port). A playlist may name
-segments and keys on any other. FFmpeg by itself would send headers to all of them, and cookies that name no domain.
+"""HLS: FFmpeg reads playlists and segments, which are opened here: each server gets what it may have, and a file that
+cannot be loaded for a moment ends nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ import io
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
@@ -23,23 +20,13 @@ from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.redact import scrub
 from daemon.sources.avio import AvioFile
+from daemon.sources.http_files import HttpFiles, redirects_of
 
 log = structlog.get_logger(__name__)
 
 # Options of FFmpeg. A playlist is polled over a connection of its own: FFmpeg cannot keep one that it did not open.
 # Segments may have any name: they are not opened as files.
 _OPTIONS = {"http_persistent": "0", "http_multiple": "0", "extension_picky": "0"}
-_FOR_ALL = (
-    "protocol_whitelist",
-    "user_agent",
-    "referer",
-    "http_proxy",
-    "tls_verify",
-    "ca_file",
-    "timeout",
-    "rw_timeout",
-)  # of the source's
-_SECRET = ("headers", "cookies")
 _TARGETS = 3.0  # target durations without a new segment, after which a playlist is given up
 _BEHIND = 3.5  # target durations of segments that wait, beyond which playing is behind
 _MAX_STEP_S = 10.0
@@ -47,11 +34,6 @@ _MAX_READ_NS = 300_000_000_000  # of what another connection has read
 _REMEMBERED = 16  # segments
 _MAX_PLAYLIST = 16 << 20  # bytes
 _BEGINS = b"#EXTM3U"
-# A URL that FFmpeg and this program cannot read in two ways.
-_PLAIN = re.compile(
-    r"(?:crypto[+:])?(?P<scheme>https?)://(?P<login>[^/?#@\\\s]*@)?(?P<host>[\w.-]+|\[[\da-fA-F:.]+\])(?::(?P<port>\d+))?(?=[/?]|$)",
-    re.ASCII,
-)
 _URI = re.compile(r'(?<=URI=")[^"]*')
 
 
@@ -125,9 +107,8 @@ class HlsFiles:
     """
 
     def __init__(self, config: AvConfig, options: Mapping[str, str]) -> None:
-        self._config, self._options = config, options
-        self._origin, self._login = origin_of(config.address), _login_of(config.address)
-        self._cookies: dict[tuple[str, ...] | None, str] = {}  # by origin
+        self._config = config
+        self._files = HttpFiles(config.address, options, self._is_over)
         self._texts: dict[str, bytes] = {}  # playlists by URL, as they were loaded last
         self._open_files: list[AvioFile] = []
         self._until = monotonic() + config.open_timeout_s
@@ -172,7 +153,7 @@ class HlsFiles:
         first = not self._texts
         known = self._texts.get(url)
         try:
-            file = self._opened(url, options)
+            file = self._opened(url, options, first=first)
             begin = file.read(len(_BEGINS))
             text = self._playlist(file, begin, url) if begin == _BEGINS else None
         except av.error.FFmpegError as error:
@@ -182,7 +163,7 @@ class HlsFiles:
         if text is not None or known is not None:
             return io.BytesIO(text or known or b"")
         self._progress = monotonic()
-        url = url.removeprefix("crypto+").removeprefix("crypto:")
+        url = url.removeprefix("crypto+")
         self.segments.append(url)
         if self.playlist:
             waiting = self.playlist.after(url)
@@ -193,30 +174,13 @@ class HlsFiles:
         for file in self._open_files:
             file.close()
 
-    def _opened(self, url: str, options: Mapping[str, str]) -> AvioFile:
-        origin = origin_of(url)
-        mine = origin is not None and origin == self._origin
-        given = {key: value for key, value in options.items() if key not in _SECRET}
-        given |= {key: self._options[key] for key in _FOR_ALL if key in self._options}
-        if mine:
-            given |= self._options
-        if self._texts and "max_redirects" not in self._config.options:
-            given.pop("max_redirects", None)  # a playlist may name any server
-        if cookies := self._cookies.get(origin):
-            given["cookies"] = cookies
-        file = self._file(_with_login(url, self._login) if mine else url, given)
-        if cookies := file.option("cookies"):
-            self._cookies[origin] = cookies
+    def _opened(self, url: str, options: Mapping[str, str], *, first: bool) -> AvioFile:
+        if first:
+            file = self._files.open(url, options, redirects=redirects_of(self._config))
+        else:
+            file = self._files.open(url, options)
         self._open_files = [*(other for other in self._open_files if other.is_open), file]
         return file
-
-    def _file(self, url: str, options: Mapping[str, str]) -> AvioFile:
-        """Open a file. FFmpeg would send headers and cookies on to where a server redirects: this goes without them."""
-        plain = {key: value for key, value in options.items() if key not in _SECRET}
-        if len(plain) < len(options):
-            with suppress(av.error.OSError):  # as FFmpeg calls a redirect that it does not follow
-                return AvioFile(url, {**options, "max_redirects": "0"}, self._is_over)
-        return AvioFile(url, plain, self._is_over)
 
     def _is_over(self) -> bool:
         return monotonic() > self._until
@@ -274,25 +238,6 @@ class _Prefixed:
 
     def close(self) -> None:
         self._file.close()
-
-
-def origin_of(url: str) -> tuple[str, ...] | None:
-    """Scheme, host and port; None for a URL that is not plain."""
-    found = _PLAIN.match(url)
-    if found is None:
-        return None
-    return found["scheme"], found["host"].lower(), found["port"] or {"http": "80", "https": "443"}[found["scheme"]]
-
-
-def _login_of(url: str) -> str:
-    """User name and password with their @; empty without."""
-    found = _PLAIN.match(url)
-    return (found["login"] or "") if found else ""
-
-
-def _with_login(url: str, login: str) -> str:
-    """A URL of the source's own server, with user name and password if it has none."""
-    return url if _login_of(url) else url.replace("://", f"://{login}", 1)
 
 
 def parsed(text: str, base: str) -> Playlist | None:

@@ -109,6 +109,25 @@ def test_a_segment_that_redirects_takes_no_credentials_along(parts: list[bytes])
         assert all("s3cret" not in " ".join(request.headers.values()) for request in other.requests)
 
 
+def test_a_stream_that_redirects_takes_no_credentials_along(parts: list[bytes]) -> None:
+    """Where `max_redirects` allows it to."""
+    with HlsServer(lambda _: Answer(b"".join(parts))) as other:
+
+        def answer(request: Request) -> Answer:
+            if not request.authorization:
+                return Answer(status=401, headers={"WWW-Authenticate": 'Basic realm="cam"'})
+            return Answer(status=307, headers={"Location": other.url("moved.ts"), "Set-Cookie": "session=s3cret"})
+
+        with HlsServer(answer) as camera:
+            url = camera.url("cam.ts", "me:s3cret")
+            with pytest.raises(SourceError, match="it redirects to http"):
+                AvSource(config_of(url, headers="X-Api-Key: s3cret\r\n")).open()
+            assert other.requests == []
+            assert read(config_of(url, headers="X-Api-Key: s3cret\r\n", max_redirects="3")) == 48
+        assert set(other.paths()) == {"/moved.ts"}
+        assert all("s3cret" not in " ".join(request.headers.values()) for request in other.requests)
+
+
 @pytest.mark.parametrize(
     "odd", ["http://{own}@{other}/a.ts", "http://{other}\\@{own}/a.ts", "http://{other}#@{own}/a.ts"]
 )
