@@ -433,7 +433,7 @@ class Capture:
             if self._library.detached:
                 raise DetachedError
             self._sinks.ledger.captured(self.id)
-            captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns())
+            captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns(), picture.pts)
             info = FrameInfo(
                 source=self.id,
                 session=self._session or "",

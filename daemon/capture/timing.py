@@ -16,6 +16,11 @@ _CREDIBLE_NS = 10_000_000_000  # a camera's clock that is further off is ignored
 _JUMP_NS = 60_000_000_000  # between two pictures: a new timeline
 _BACKLOG_NS = 500_000_000  # a slower first picture leaves a backlog
 _DRIFT = 1000  # clocks drift apart by less than 1 / this
+_SET_NS = 10_000_000  # a report that moves the camera's time by more is of a clock that was set
+_WINDOW_NS, _JUMPED_NS = (
+    10_000_000_000,
+    250_000_000,
+)  # all frames of so long that are later by so much: timestamps jumped
 _STEP_NS = 1_000_000  # step of the published error, so that it does not change with every frame
 
 
@@ -133,7 +138,9 @@ class CameraClock:
     """Capture time of the frames of one connection: by the camera's own clock, if it sends a plausible time.
 
     RTSP cameras send their clock in RTCP sender reports. Its error cannot be measured here, but it has a bound: no
-    frame arrives before it was taken, and the fastest frame takes next to no time.
+    frame arrives before it was taken, and the fastest frame takes next to no time. Where the camera's clock is set, the
+    fastest frame before says nothing about the frames after: a report then moves the times of pictures against
+    their timestamps. So do timestamps that jump, which shows in the delay of all frames.
 
     Args:
         source: id, for the log.
@@ -143,15 +150,18 @@ class CameraClock:
     def __init__(self, source: str, fallback: FrameClock) -> None:
         self._source, self._fallback = source, fallback
         self._min_delay: int | None = None  # of arrival against the camera's clock, ns
+        self._recent, self._since = 0, 0  # likewise, of frames that arrived since then, UTC ns
+        self._report: int | None = None  # the camera's time less the timestamp, by its last report, ns
         self._clock = fallback
         self._has_warned = False
 
-    def time_of(self, sent_at: int | None, arrived_at: int) -> tuple[int, FrameClock]:
+    def time_of(self, sent_at: int | None, arrived_at: int, pts: int | None = None) -> tuple[int, FrameClock]:
         """`captured_at` of a frame, UTC ns, and its accuracy.
 
         Args:
             sent_at: by the camera's clock, UTC ns, or None.
             arrived_at: by this machine's clock, UTC ns.
+            pts: the frame's timestamp, ns.
         """
         if sent_at is None:
             return arrived_at, self._fallback
@@ -160,9 +170,30 @@ class CameraClock:
             if not self._has_warned:
                 seconds = round(delay / 1e9)
                 log.warning("camera's clock is wrong: arrival times are used", source=self._source, behind_s=seconds)
-            self._has_warned = True
+            self._has_warned, self._min_delay = True, None
             return arrived_at, self._fallback
-        if self._min_delay is None or delay < self._min_delay:
-            self._min_delay = delay
-            self._clock = FrameClock("ntp", -(-abs(delay) // _STEP_NS) * _STEP_NS)
+        if self._is_set(sent_at, pts):
+            self._min_delay = None
+        min_delay = self._fastest(delay, arrived_at)
+        if min_delay != self._min_delay:
+            self._min_delay = min_delay
+            self._clock = FrameClock("ntp", -(-abs(min_delay) // _STEP_NS) * _STEP_NS)
         return sent_at, self._clock
+
+    def _is_set(self, sent_at: int, pts: int | None) -> bool:
+        """Whether the camera's clock was set since the last frame."""
+        report, before = None if pts is None else sent_at - pts, self._report
+        self._report = report
+        return report is not None and before is not None and abs(report - before) > _SET_NS
+
+    def _fastest(self, delay: int, arrived_at: int) -> int:
+        """The delay of the fastest frame, with this one."""
+        if self._min_delay is None:
+            self._recent, self._since = delay, arrived_at
+            return delay
+        self._recent = min(self._recent, delay)
+        fastest = min(self._min_delay, delay)
+        if arrived_at - self._since >= _WINDOW_NS:
+            fastest = self._recent if self._recent > fastest + _JUMPED_NS else fastest
+            self._recent, self._since = delay, arrived_at
+        return fastest

@@ -41,6 +41,8 @@ _LISTING_FORMATS = {"concat", "dash", "hls", "imf", "sdp", "webm_dash_manifest"}
 _HLS_PATH = re.compile(r"\.m3u8?(?=[?#]|$)", re.IGNORECASE)
 # By default FFmpeg reads 20 frames at open to guess the frame rate, which Lookout measures by itself.
 _LIVE_OPTIONS = {"fpsprobesize": "0"}
+# Beside another stream FFmpeg moves the times of pictures at each sender report, which cameras stamp late.
+_RTSP_OPTIONS = {"allowed_media_types": "video"}
 # FFmpeg's own timeout for RTSP sockets, us. PyAV's timeout reads the clock, and so takes the GIL, at every turn of a
 # socket: with 150 cameras that costs more than everything else. Not measured with TLS.
 _SOCKET_TIMEOUT = "timeout"
@@ -186,7 +188,7 @@ def _options(config: AvConfig, transport: Transport) -> tuple[dict[str, str], bo
     else:
         options |= _REMOTE_OPTIONS
     if config.url.scheme in RTSP:
-        options |= _LIVE_OPTIONS | {"rtsp_transport": transport}
+        options |= _LIVE_OPTIONS | _RTSP_OPTIONS | {"rtsp_transport": transport}
     limited = config.url.scheme == "rtsp" and _SOCKET_TIMEOUT not in configured
     if limited:
         options[_SOCKET_TIMEOUT] = str(round(config.read_timeout_s * 1e6))
@@ -231,6 +233,8 @@ def _video_of(container: InputContainer, config: AvConfig) -> VideoStream:
         return stream
     if any(not is_attached(other) for other in container.streams.video):
         raise SourceError(f"{config.url}: its video codec is not known to this FFmpeg")
+    if config.url.scheme in RTSP:  # nothing else is asked for
+        raise SourceError(f"no video in {config.url}: it offers no video that this FFmpeg knows")
     kinds = {"a picture" if other.type == "video" else str(other.type) for other in container.streams}
     raise SourceError(f"no video in {config.url}: it holds {', '.join(sorted(kinds)) or 'nothing'}")
 

@@ -540,6 +540,29 @@ def test_a_camera_ahead_of_us_is_off_by_at_least_that() -> None:
     assert CameraClock("cam", ARRIVAL).time_of(12 * S, 10 * S) == (12 * S, FrameClock("ntp", 2 * S))
 
 
+@pytest.mark.parametrize("step", [-5.0, 5.0, -0.1])
+def test_the_error_stays_a_bound_when_the_cameras_clock_is_set(step: float) -> None:
+    """But for the time that a frame takes; and becomes small again when the clock is right again."""
+    clock, late = CameraClock("cam", ARRIVAL), (0.07, 0.2, 0.11)
+    for number in range(300):
+        taken = number / 10
+        offset = step if 100 <= number < 200 else 0.0
+        sent_at, arrived_at = round((taken + offset) * S), round((taken + late[number % 3]) * S)
+        captured_at, found = clock.time_of(sent_at, arrived_at, pts=round((taken + 50) * S))
+        assert abs(captured_at - taken * S) <= (found.error or 0) + late[number % 3] * S + 1
+        assert found.kind == "ntp"
+    assert found.error == pytest.approx(0.07 * S)
+
+
+def test_timestamps_that_jump_are_not_taken_for_fast_frames() -> None:
+    """A camera begins to count from elsewhere, and sends no report: its frames seem to be three seconds old."""
+    clock = CameraClock("cam", ARRIVAL)
+    for number in range(400):
+        shift = -3 if number >= 100 else 0
+        _, found = clock.time_of((number + 10 * shift) * S // 10, number * S // 10 + S // 20, pts=number * S // 10)
+    assert found.error == pytest.approx(3.05 * S)
+
+
 def test_a_camera_that_lives_in_another_year_is_not_believed() -> None:
     """And may be believed again when somebody sets its clock."""
     clock = CameraClock("cam", ARRIVAL)

@@ -211,6 +211,8 @@ class _Session:
                 return f"RTSP/1.0 461 Unsupported Transport\r\n{cseq}\r\n"
             self._channels[request.uri.rpartition("/")[2]] = int(channels[1])
             session += f"Transport: RTP/AVP/TCP;unicast;{channels[0]}\r\n"
+        if request.method == "PLAY":
+            session += "Range: npt=now-\r\n"
         return f"RTSP/1.0 200 OK\r\n{cseq}{session}\r\n"
 
     def _play(self) -> None:
