@@ -224,6 +224,7 @@ class VideoFormat(msgspec.Struct, frozen=True):
     """The video of a connected source.
 
     Attributes:
+        fps: frames a second: a credible claim that the pictures do not contradict, or as measured; null while unknown.
         decoder: name of the decoder.
         decoder_reason: the reason for a CPU decoder where the GPU's was asked for, if possible; null otherwise.
         pixel_aspect: width of a pixel over its height.

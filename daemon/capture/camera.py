@@ -56,6 +56,8 @@ class CameraCapture(Capture):
             if isinstance(picture, Skipped):
                 self._count_dropped(picture.cause)
                 return True
+            if reader.format is not self.format:
+                self._wait_for(self._until_readmitted(reader))
             self._wait_for(self._until_playout(picture, asked))
             if self._stop.is_set:
                 return False

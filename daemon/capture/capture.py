@@ -283,6 +283,17 @@ class Capture:
         self._apply_quota()
         return True
 
+    def _until_readmitted(self, reader: Reader) -> Wait:
+        """Until admission has answered for the format that the source has now, which is then announced.
+
+        Raises:
+            SourceError: admission refuses the source, or does not answer.
+        """
+        answer = self._request_admission(reader)
+        yield from self._until_admitted(answer)
+        if self._is_admitted(reader, answer) and self._state == "up":
+            self._announce("up", self._quota.reason, format=reader.format)
+
     def _process(self, reader: Reader, picture: Picture) -> bool:
         """Load a picture and put it on the board; False if the board has no room.
 

@@ -112,6 +112,8 @@ class RecordingCapture(Capture):
                 if isinstance(picture, Skipped):
                     self._count_dropped(picture.cause)
                     continue
+                if reader.format is not self.format:
+                    yield from self._until_readmitted(reader)
                 if self._pacer:
                     yield from self._until_due(self._pacer.due(picture.pts))
                 if self._stop.is_set:

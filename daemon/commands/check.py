@@ -60,6 +60,7 @@ from detectors.semantics import by_origin
 _MAX_DECODE_ERRORS = 100
 _PICTURES = 10  # to measure the decoding time
 _SLOW_CAMERA_S = 1.0  # limit of that measurement
+_RATE_S = 5.0  # limit for the rate of a source that claims none, or an impossible one
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,9 @@ def open_once(config: SourceConfig, hardware: DecoderPool) -> Opened:
             image, decode_s = _picture(reader)
             first_frame_s = monotonic() - started
             times = [decode_s]
-            while len(times) < _PICTURES and monotonic() - started - first_frame_s < _SLOW_CAMERA_S:
+            while (left := _PICTURES - len(times)) > 0 or reader.format.fps is None:
+                if monotonic() - started - first_frame_s >= (_SLOW_CAMERA_S if left > 0 else _RATE_S):
+                    break
                 with suppress(DecodeError):
                     times.append(_picture(reader, at_end=decode_s)[1])
             return Opened(config, reader.format, first_frame_s, median(times), image)

@@ -81,7 +81,7 @@ class Admission:
     def admit(
         self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat | None = None
     ) -> Future[None]:
-        """Admit a source that is connected.
+        """Admit a source that is connected, or is admitted and has another format now.
 
         Args:
             fps: frames a second to be detected.
@@ -100,7 +100,7 @@ class Admission:
         )
         with self._lock:
             demand.pictures = self._pictures_of(source)
-            refusal = self._refusal(demand) if self._mode == "refuse" else None
+            refusal = self._refusal(source, demand) if self._mode == "refuse" else None
             if refusal is None:
                 self._sources[source] = demand
                 self._set_quotas()
@@ -150,10 +150,11 @@ class Admission:
                 log.info("the GPU's decoder is not as estimated", times_as_fast=round(1 / self._rate.cost_factor, 2))
                 self._set_quotas()
 
-    def _refusal(self, demand: _Demand) -> str | None:
+    def _refusal(self, source: str, demand: _Demand) -> str | None:
         """Why there is no room; None if there is."""
         wanted = demand.wanted * demand.pictures
-        taken = sum(other.wanted * other.pictures for other in self._sources.values())
+        others = [other for name, other in self._sources.items() if name != source]
+        taken = sum(other.wanted * other.pictures for other in others)
         if taken + wanted > self._capacity:
             unit = "frames/s" if demand.pictures == 1 else f"pictures/s ({demand.pictures:.3g} for a frame)"
             return (
@@ -161,7 +162,7 @@ class Admission:
                 f"and the detector does {self._measured:.0f}; see admission"
             )
         asked = demand.decoder * self._rate.cost_factor
-        decoding = sum(other.decoder for other in self._sources.values()) * self._rate.cost_factor
+        decoding = sum(other.decoder for other in others) * self._rate.cost_factor
         if asked and decoding + asked > _DECODER_SHARE:
             return (
                 f"not admitted: it asks for {asked:.1%} of the GPU's decoder, of which the sources that are "

@@ -28,7 +28,7 @@ from daemon.sources.decode import (
     UnsuitableError,
     marked,
 )
-from daemon.sources.hls import HlsProgress
+from daemon.sources.history import SourceHistory
 from daemon.sources.packets import Demuxer
 from daemon.sources.pending import PendingPictures
 from daemon.sources.pictures import PictureCounter
@@ -51,7 +51,7 @@ class AvSource:
         self.plays_once = not self.live and not config.loop
         self.realtime = not self.live and config.pace == "realtime"
         self.clock = FrameClock("arrival") if self.live else FrameClock("file", 0)
-        self._hls_progress = HlsProgress()
+        self._history = SourceHistory()
         self._refusal: str | None = None  # why the GPU's decoder gave up on the last connection
         path = config.url.reveal().removeprefix("file://")
         several = config.url.scheme in ("", "file") and is_playlist(path)
@@ -65,7 +65,7 @@ class AvSource:
         config = self._config
         if self._playlist:
             config = msgspec.structs.replace(config, url=Url(str(self._playlist.next())), loop=False)
-        demuxer = Demuxer(config, live=self.live, progress=self._hls_progress if self.live else None)
+        demuxer = Demuxer(config, live=self.live, history=self._history)
         try:
             decoding = Decoding(self._decoder, turns_of(config, live=self.live), self._refuse)
             return AvReader(config, demuxer, decoding, budget or DecodeBudget())
@@ -115,6 +115,7 @@ class AvReader:
     """
 
     tap: PacketTap | None = None
+    format: VideoFormat
 
     def __init__(self, config: AvConfig, demuxer: Demuxer, decoding: Decoding, budget: DecodeBudget) -> None:
         self._config, self._demuxer, self._decoding, self._budget = config, demuxer, decoding, budget
@@ -126,6 +127,7 @@ class AvReader:
         self._pending = PendingPictures(by_dts=not demuxer.has_order)
         self._passed_over: Counter[str] = Counter()  # of packets without a picture
         self._has_key = False
+        self._is_interlaced = False
         self._codec: str | None = None  # of the decoder
         self._parameters: tuple[str, bytes | None] | None = None  # of the stream
         self._decoder: Decoder
@@ -161,6 +163,8 @@ class AvReader:
         if tap := self.tap:  # another thread may clear it
             tap(packet)
         pictures = self._pictures.count(memoryview(packet)) if packet.size else 0
+        if pictures and not self._is_interlaced and self._demuxer.note_rate(packet, got):
+            self.format = msgspec.structs.replace(self.format, fps=self._demuxer.rate)
         if pictures and (cause := self._skipper.skip_cause(packet, self._budget, got - asked)):
             return cause
         try:
@@ -243,6 +247,7 @@ class AvReader:
         place = self._pending.deliver(frame.pts)
         if frame.interlaced:  # a packet may hold one field, so packets and pictures cannot be compared
             self._pending.clear()
+            self._is_interlaced = True
         time = self._demuxer.time_of(frame.pts, frame.time_base, place)
         sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
         is_corrupt = frame.pts in self._corrupt

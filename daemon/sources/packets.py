@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, Final, cast
 
 import av.error
-from av.format import Flags
+from av.format import ContainerFormat, Flags
 from av.packet import Packet
 from av.video.stream import VideoStream
 
@@ -22,7 +22,7 @@ from daemon.sources.bitstream import Bitstream
 from daemon.sources.completeness import shortfall, stated_length, tolerance
 from daemon.sources.explanations import message_of
 from daemon.sources.file_range import FileRange
-from daemon.sources.hls import HlsProgress
+from daemon.sources.history import SourceHistory
 from daemon.sources.pending import TimeSlot
 from daemon.sources.structure import is_whole
 from daemon.sources.timeline import Timeline, nanoseconds
@@ -32,19 +32,18 @@ _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, begins
 _MAX_CACHE_BYTES = 64 << 20  # a looped recording up to this size is cached in memory
 _MIN_SEAMLESS = 64  # pictures; no decoder delays as many
 _MICROSECONDS = Struct("=q")
+_LIVE_TOLERANCE, _TOLERANCE = 0.1, 0.3  # of a claimed rate; that of a recording is often the mean of a varying one
 _COMPLETE = "its playlist is complete (#EXT-X-ENDLIST): to analyse it as a recording, set kind: recording"
+_STILLS = "_pipe"  # ends the names of formats that are one still picture after the other
 CUT_SHORT: Final = "cut short: it ends after"  # in the reason why a recording ended
 
 
 class Demuxer:
     """Demuxes one video of a connection or recording, which may loop.
 
-    Args:
-        progress: of a live HLS source, over its connections.
-
     Attributes:
         stream: of the first packet of this pass.
-        rate: frames a second, None if unknown.
+        has_times: pictures of the stream have times of their own, which are not invented by FFmpeg.
         live: the source is a live stream.
         notes: warnings about the stream, for the operator.
         passed_over: packets that `next` has not returned, by kind; see `daemon.messages.SourceMetrics`.
@@ -52,8 +51,8 @@ class Demuxer:
         has_datagrams, hls: see `Connection`.
     """
 
-    def __init__(self, config: AvConfig, *, live: bool, progress: HlsProgress | None = None) -> None:
-        self._config, self.live, self._progress = config, live, progress
+    def __init__(self, config: AvConfig, *, live: bool, history: SourceHistory | None = None) -> None:
+        self._config, self.live, self._history = config, live, history or SourceHistory()
         self._pass_start = 0  # ns, start of this pass
         self._wall_clock: tuple[int, int] | None = None  # pts and UTC ns of the latest packet with a wall clock
         self.passed_over: Counter[str] = Counter()
@@ -61,12 +60,15 @@ class Demuxer:
         self._cached: tuple[Packet[Any], ...] = ()
         self._pass_ticks = 0  # length of a pass in ticks, if the recording loops seamlessly; otherwise 0
         self._start()
+        format = self._video.part.container.format
+        invents_times = _invents_times(format)
+        self.has_times = not (live and invents_times)
         rates = self.stream.average_rate, self.stream.guessed_rate
-        if self._video.part.container.format.flags & Flags.no_timestamps.value:  # type: ignore[operator]
+        if invents_times:
             rates = rates[::-1]  # FFmpeg says 25, and guesses by what the stream itself says
-        rate = rates[0] or rates[1]
-        self.rate = float(rate) if rate else None
-        self.has_order = "avi" not in self._video.part.container.format.name  # AVI has no times of display
+        rate = (rates[0] or rates[1]) if self.has_times else None
+        self._history.rate.begin(float(rate) if rate else None, tolerance=_LIVE_TOLERANCE if live else _TOLERANCE)
+        self.has_order = "avi" not in format.name  # AVI has no times of display
         max_step = round(1e9 * self.hls.max_step_s) if self.hls and live else None
         self._timeline = Timeline(live=live, rate=self.rate, unordered=not self.has_order, max_step=max_step)
 
@@ -140,13 +142,32 @@ class Demuxer:
 
     def time_of(self, pts: int | None, time_base: Fraction | None, slot: TimeSlot | None = None) -> int | None:
         """See `Timeline.time_of`."""
-        return self._timeline.time_of(pts, time_base, slot)
+        return self._timeline.time_of(pts, time_base, slot) if self.has_times else None
 
     def is_new(self, pts: int | None, time_base: Fraction | None) -> bool:
         """Whether no connection before has given this picture. Call it for each picture, in order."""
-        if self.hls is None or self._progress is None or pts is None or time_base is None:
+        if self.hls is None or not self.live or pts is None or time_base is None:
             return True
-        return self._progress.is_new(nanoseconds(pts, time_base), self.hls)
+        return self._history.hls.is_new(nanoseconds(pts, time_base), self.hls)
+
+    def note_rate(self, packet: Packet[Any], got: int) -> bool:
+        """Note the time of a packet with a picture; whether the rate is another one now.
+
+        Args:
+            got: when it came, monotonic ns.
+        """
+        time = got
+        if self.has_times:
+            stamp = packet.pts if packet.dts is None else packet.dts
+            if stamp is None or packet.time_base is None:
+                return False
+            time = nanoseconds(stamp, packet.time_base)
+        return self._history.rate.add(time)
+
+    @property
+    def rate(self) -> float | None:
+        """Frames a second, as far as it is known."""
+        return self._history.rate.fps
 
     @property
     def played_s(self) -> float:
@@ -155,7 +176,7 @@ class Demuxer:
 
     def placed(self, time: int | None, unit: Fraction) -> int | None:
         """A timestamp of a packet of this pass on the timeline of `time_of`, ns."""
-        return self._timeline.placed(time, unit)
+        return self._timeline.placed(time, unit) if self.has_times else None
 
     def sent_at(self, pts: int | None, time_base: Fraction | None) -> int | None:
         """When the camera took a picture, by the camera's clock, UTC ns; None if unknown."""
@@ -223,6 +244,11 @@ class Demuxer:
         if packet.pts is not None and packet.has_sidedata(_WALL_CLOCK):
             (microseconds,) = _MICROSECONDS.unpack_from(bytes(packet.get_sidedata(_WALL_CLOCK)))
             self._wall_clock = (packet.pts, microseconds * 1000)
+
+
+def _invents_times(format: ContainerFormat) -> bool:
+    """Whether FFmpeg invents the times of a format's pictures."""
+    return Flags.no_timestamps in Flags(format.flags) or format.name.endswith(_STILLS)
 
 
 def _length_of(stream: VideoStream, packets: Sequence[Packet[Any]]) -> int:
