@@ -24,6 +24,11 @@ _SIDE = {
     "h264": frozenset(first for first in range(128) if 6 <= first & 0x1F <= 13),
     "hevc": frozenset(first for first in range(128) if 32 <= first >> 1 <= 40),
 }
+# All parameter sets: those of a sequence, of pictures, and of layers.
+_ALL_SETS = {
+    "h264": frozenset(first for first in range(128) if first & 0x1F in (7, 8, 13, 15)),
+    "hevc": frozenset(first for first in range(128) if 32 <= first >> 1 <= 34),
+}
 # The kind of a unit, by its first byte.
 _KINDS = {
     "h264": bytes(_H264.get(first & 0x1F, _OTHER) for first in range(256)),
@@ -65,6 +70,20 @@ class Bitstream:
         if self._codec == "mjpeg":
             return _jpeg_size(bytes(data))
         return b"\0"  # other codecs: one decoder for every stream
+
+    def parameter_sets(self, data: bytes) -> bytes:
+        """All parameter sets before the picture, with start codes; of H.264 and HEVC with start codes.
+
+        Args:
+            data: a packet, or its beginning.
+        """
+        if not self.has_start_codes:
+            return b""
+        return b"".join(_START_4 + unit for unit in self._set_units(data))
+
+    def has_sets(self, sets: bytes, extradata: bytes) -> bool:
+        """Whether extradata holds all of some parameter sets; both with start codes."""
+        return set(self._set_units(sets)) <= set(self._set_units(extradata))
 
     def to_annex_b(self, data: memoryview | bytes, *, key: bool) -> bytearray:
         """Replace lengths by start codes, and put parameter sets before a key picture.
@@ -135,6 +154,16 @@ class Bitstream:
         units = list(_prefixed_units(data, self._length) if self._length else _units(bytes(data)))
         is_side = all(unit and unit[0] in self._side for unit in units)
         return not (units and is_side and (self._length == 0 or _fits(data, self._length)))
+
+    def _set_units(self, data: bytes) -> Iterator[bytes]:
+        at = data.find(_START)
+        while 0 <= at < len(data) - 3:
+            begin = at + 3
+            if self._kinds[data[begin]] == _PICTURE:
+                return
+            at = data.find(_START, begin)
+            if data[begin] in _ALL_SETS[self._codec]:
+                yield (data[begin:at] if at >= 0 else data[begin:]).rstrip(b"\0")
 
     def _picture(self, data: bytes | memoryview) -> bytes:
         """The header of the first unit that is part of a picture; empty if there is none, or the codec has no units."""

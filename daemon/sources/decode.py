@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 from av.packet import Packet
+from av.sidedata.sidedata import Type
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -41,12 +42,16 @@ class DecodedPicture(msgspec.Struct, frozen=True, gc=False):
         pts: of its packet, in units of `time_base`.
         load: converts the picture to the form that lanes accept; called at most once, before the next `decode`.
         interlaced: the picture may come from two packets.
+        size: width and height, as in the stream; None if they are known when it is loaded.
+        turns: quarter turns clockwise that make it and those that follow it upright; None if it does not say.
     """
 
     pts: int | None
     time_base: Fraction | None
     load: Callable[[], Image]
     interlaced: bool = False
+    size: tuple[int, int] | None = None
+    turns: int | None = None
 
 
 class Decoder(Protocol):
@@ -196,11 +201,7 @@ class SoftwareDecoder:
 
     def decode(self, packet: Packet[Any]) -> Sequence[DecodedPicture]:
         try:
-            return [
-                DecodedPicture(frame.pts, frame.time_base, partial(self._load_marked, frame), frame.interlaced_frame)
-                for frame in packet.decode()
-                if isinstance(frame, VideoFrame)
-            ]
+            return [self._picture(frame) for frame in packet.decode() if isinstance(frame, VideoFrame)]
         except av.error.ArgumentError as error:  # among others, a picture that is too large
             raise DecodeError(f"{message_of(error)}; is it larger than options: max_pixels?") from error
         except (av.error.FFmpegError, OSError) as error:
@@ -209,12 +210,26 @@ class SoftwareDecoder:
     def close(self) -> None:
         """Nothing is held."""
 
+    def _picture(self, frame: VideoFrame) -> DecodedPicture:
+        turns = None
+        if frame.rotation or (frame.key_frame and Type.DISPLAYMATRIX in frame.side_data):
+            turns = turns_of_picture(frame)
+        shape = (frame.width, frame.height), turns
+        return DecodedPicture(
+            frame.pts, frame.time_base, partial(self._load_marked, frame), frame.interlaced_frame, *shape
+        )
+
     def _load_marked(self, frame: VideoFrame) -> Image:
         image = self._load(frame)
         return marked(image) if frame.is_corrupt else image
 
     def _load(self, frame: VideoFrame) -> Image:
         return bgr_of(frame)
+
+
+def turns_of_picture(frame: VideoFrame) -> int:
+    """Quarter turns clockwise that make a picture upright; FFmpeg counts degrees counter-clockwise."""
+    return round(-frame.rotation / 90) % 4
 
 
 def marked(image: Image) -> Image:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from time import monotonic_ns
 from typing import Any
@@ -29,6 +28,7 @@ from daemon.sources.decode import (
     marked,
 )
 from daemon.sources.history import SourceHistory
+from daemon.sources.packet_info import PacketDescriber
 from daemon.sources.packets import Demuxer
 from daemon.sources.pending import PendingPictures
 from daemon.sources.pictures import PictureCounter
@@ -39,7 +39,6 @@ from daemon.sources.skipping import FrameSkipper, SkipCause
 from detectors.port import Image
 
 _KEY_HINT = ": it has sent no key picture yet; set the camera to send one every second or two"
-_NANOSECOND = Fraction(1, 1_000_000_000)
 
 
 class AvSource:
@@ -126,13 +125,12 @@ class AvReader:
         self._decode_ns = 0
         self._pending = PendingPictures(by_dts=not demuxer.has_order)
         self._passed_over: Counter[str] = Counter()  # of packets without a picture
+        self._stated_turns: int | None = None  # in the video itself
         self._has_key = False
         self._is_interlaced = False
         self._codec: str | None = None  # of the decoder
         self._parameters: tuple[str, bytes | None] | None = None  # of the stream
         self._decoder: Decoder
-        self._described: VideoStream | None = None  # the stream of these facts
-        self._stream_facts: tuple[Fraction, tuple[str, bytes, tuple[int, int], int, int, int]]
         self._notes = demuxer.notes
         self._begin(demuxer.stream)
 
@@ -160,11 +158,13 @@ class AvReader:
         """
         if packet.stream is not self._stream:
             self._change(packet.stream)
+        if packet.is_keyframe and packet.size and self._packet_describer.note_key(packet):
+            self._stated_turns = None
         if tap := self.tap:  # another thread may clear it
             tap(packet)
         pictures = self._pictures.count(memoryview(packet)) if packet.size else 0
         if pictures and not self._is_interlaced and self._demuxer.note_rate(packet, got):
-            self.format = msgspec.structs.replace(self.format, fps=self._demuxer.rate)
+            self._set_format(fps=self._demuxer.rate)
         if pictures and (cause := self._skipper.skip_cause(packet, self._budget, got - asked)):
             return cause
         try:
@@ -186,16 +186,7 @@ class AvReader:
         return self._demuxer.hls is not None and self._demuxer.hls.is_behind
 
     def describe(self, packet: Packet[Any]) -> PacketInfo:
-        stream = packet.stream
-        if stream is not self._described:
-            self._described, context = stream, stream.codec_context
-            unit = packet.time_base or stream.time_base or _NANOSECOND
-            size = context.width, context.height
-            kind = context.name, context.extradata or b"", (unit.numerator, unit.denominator)
-            self._stream_facts = (unit, (*kind, *size, self._turns))
-        unit, facts = self._stream_facts
-        place = self._demuxer.placed
-        return PacketInfo(*facts, place(packet.pts, unit), place(packet.dts, unit), packet.is_keyframe)
+        return self._packet_describer.describe(packet, self._demuxer.placed)
 
     def take_passed_over(self) -> Mapping[str, int]:
         if not self._passed_over and not self._demuxer.passed_over:
@@ -230,9 +221,23 @@ class AvReader:
         self._pictures = PictureCounter(*parameters, Bitstream(*parameters))
         self._skipper = FrameSkipper(stream)
         self._in_bursts = demuxer.live and bool(context.has_b_frames)
-        size, aspect = (context.width, context.height), round(float(stream.sample_aspect_ratio or 1), 6)
-        seen = VideoFormat(codec, *size, demuxer.rate, self._decoder.name, self._reason, aspect, self._notes)
-        self.format = rotated_format(seen, self._turns)
+        self._packet_describer = facts = PacketDescriber(stream, self._turns)
+        self._seen = VideoFormat(
+            codec, *facts.size, demuxer.rate, self._decoder.name, self._reason, facts.pixel_aspect, self._notes
+        )
+        self._set_format()
+
+    def _set_format(self, **changes: object) -> None:
+        self._seen = msgspec.structs.replace(self._seen, **changes)
+        self.format = rotated_format(self._seen, self._turns)
+
+    def _note_shape(self, size: tuple[int, int], turns: int) -> None:
+        """Note the size of a picture, as in the stream, and its quarter turns. A camera may change them at any time."""
+        seen, facts = self._seen, self._packet_describer
+        if (seen.width, seen.height, seen.pixel_aspect, self._turns) != (*size, facts.pixel_aspect, turns):
+            self._turns = facts.turns = turns
+            facts.size = size
+            self._set_format(width=size[0], height=size[1], pixel_aspect=facts.pixel_aspect)
 
     def _change(self, stream: VideoStream) -> None:
         """Go on with another stream."""
@@ -253,15 +258,29 @@ class AvReader:
         is_corrupt = frame.pts in self._corrupt
         if is_corrupt:
             self._corrupt = {pts for pts in self._corrupt if frame.pts is not None and pts > frame.pts}
-        return Picture(time, decode, partial(self._load, frame.load, is_corrupt), sent_at, self._in_bursts)
+        turns = self._turns_of(frame)
+        if frame.size:
+            self._note_shape(frame.size, turns)
+        load = partial(self._load, frame.load, is_corrupt, turns)
+        return Picture(time, decode, load, sent_at, self._in_bursts)
 
-    def _load(self, load: Callable[[], Image], is_corrupt: bool) -> Image:
+    def _turns_of(self, frame: DecodedPicture) -> int:
+        """Quarter turns of a picture: as was set, or as the video states; that holds until it states another, or begins
+        anew with other parameter sets."""
+        if self._config.rotate != "auto":
+            return self._decoding.turns
+        if frame.turns is not None:
+            self._stated_turns = frame.turns
+        return self._decoding.turns if self._stated_turns is None else self._stated_turns
+
+    def _load(self, load: Callable[[], Image], is_corrupt: bool, turns: int) -> Image:
         image = load()
+        self._note_shape((image.width, image.height), turns)
         if (is_corrupt or image.corrupt) and self._drops_corrupt:
             raise CorruptError(f"a picture of {self._config.url} is damaged")
         if is_corrupt:
             image = marked(image)
-        return rotated(image, self._turns) if self._turns else image
+        return rotated(image, turns) if turns else image
 
     def _next_pass(self) -> Packet[Any] | None:
         """At the end of a recording: the first packet of the next pass, None if it does not loop."""

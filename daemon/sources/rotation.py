@@ -15,6 +15,7 @@ from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.messages import VideoFormat
 from daemon.sources.connection import connect
+from daemon.sources.decode import turns_of_picture
 from detectors.port import HostImage, Image
 
 _CV2: Final = {1: cv2.ROTATE_90_CLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_COUNTERCLOCKWISE}
@@ -58,5 +59,5 @@ def turns_of(config: AvConfig, *, live: bool) -> int:
             for packet, _ in zip(container.demux(found.stream), range(_MAX_PACKETS)):
                 for frame in packet.decode():
                     if isinstance(frame, VideoFrame):
-                        return round(-frame.rotation / 90) % 4  # FFmpeg counts counter-clockwise
+                        return turns_of_picture(frame)
     return 0
