@@ -31,15 +31,24 @@ class DecodeError(LookoutError):
 
     Attributes:
         cause: the drop cause, a field of `daemon.messages.Dropped`.
+        awaits_key: no key picture has come since the last picture that was decoded, so that none can be expected.
     """
 
     cause = "decode_error"
+    awaits_key = False
 
 
 class CorruptError(DecodeError):
     """The decoder found errors in a picture."""
 
     cause = "corrupt"
+
+
+class NoKeyError(DecodeError):
+    """A picture came before the first key picture of its connection."""
+
+    cause = "before_key"
+    awaits_key = True
 
 
 class PoisonedError(Exception):

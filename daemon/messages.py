@@ -164,6 +164,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
         stale: older than `board.max_age_ms` when a lane was free.
         rate_limit: above the source's `max_fps`, or what `admission: degrade` leaves it.
         decode_error: the picture could not be decoded.
+        before_key: it came before the first key picture of a connection to a live source.
         corrupt: the decoder found errors in the picture, and the source's `corrupt` is `drop`.
         late: not decoded, because decoding had fallen behind.
         outbox_full: the publisher fell behind.
@@ -178,6 +179,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     stale: int = 0
     rate_limit: int = 0
     decode_error: int = 0
+    before_key: int = 0
     corrupt: int = 0
     late: int = 0
     outbox_full: int = 0

@@ -19,7 +19,7 @@ from daemon.capture.sinks import DETACHED, UNLIMITED, CaptureSinks, Quota
 from daemon.capture.timing import Backoff, CameraClock, RateLimit
 from daemon.clock import Bell, Clock
 from daemon.config import ReconnectConfig, SourceConfig
-from daemon.errors import DecodeError, PoisonedError, SourceError
+from daemon.errors import DecodeError, NoKeyError, PoisonedError, SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
@@ -421,6 +421,8 @@ class Capture:
             if self._state == "up" and not self._is_waiting and waited > after_s:
                 reason = f": {self._last_error}" if self._last_error else ""
                 self._announce_locked("stalled", f"no frame for {waited:.1f} s{reason}")
+            elif self._state == "connecting" and waited > after_s and isinstance(self._last_error, NoKeyError):
+                self._announce_locked("stalled", f"no picture in {waited:.0f} s: {self._last_error}")
             elif self._state == "connecting" and waited > _STALL_FACTOR * after_s:
                 reason = str(self._last_error or f"it is blocked while {self._activity}")
                 self._announce_locked("stalled", f"no picture in {waited:.0f} s: {reason}")
@@ -493,7 +495,7 @@ class Capture:
             raise SourceError(f"no picture of {self._errors} could be decoded; the last: {self._last_error}")
 
     def _on_decode_error(self, error: DecodeError) -> None:
-        self._errors += 1
+        self._errors += not error.awaits_key
         self._last_error, self._last_error_ns = error, self._clock.monotonic_ns()
         log.debug("picture lost", source=self.id, reason=str(error))
         self._count_dropped(error.cause)

@@ -29,6 +29,8 @@ _ALL_SETS = {
     "h264": frozenset(first for first in range(128) if first & 0x1F in (7, 8, 13, 15)),
     "hevc": frozenset(first for first in range(128) if 32 <= first >> 1 <= 34),
 }
+# The beginning of an SEI unit with a recovery point.
+_RECOVERY_POINTS = {"h264": b"\0\0\1\x06\x06", "hevc": b"\0\0\1\x4e\x01\x06"}
 # The kind of a unit, by its first byte.
 _KINDS = {
     "h264": bytes(_H264.get(first & 0x1F, _OTHER) for first in range(256)),
@@ -154,6 +156,15 @@ class Bitstream:
         units = list(_prefixed_units(data, self._length) if self._length else _units(bytes(data)))
         is_side = all(unit and unit[0] in self._side for unit in units)
         return not (units and is_side and (self._length == 0 or _fits(data, self._length)))
+
+    def begins_recovery(self, data: bytes) -> bool:
+        """Whether a decoder may begin with this picture though it is no key picture: encoders that refresh the picture
+        bit by bit send none. Of streams with start codes.
+
+        Args:
+            data: the beginning of a packet.
+        """
+        return self.has_start_codes and _RECOVERY_POINTS[self._codec] in data
 
     def _set_units(self, data: bytes) -> Iterator[bytes]:
         at = data.find(_START)

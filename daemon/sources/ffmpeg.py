@@ -14,7 +14,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
-from daemon.errors import CorruptError, DecodeError, SourceError
+from daemon.errors import CorruptError, DecodeError, NoKeyError, SourceError
 from daemon.messages import FrameClock, VideoFormat
 from daemon.redact import Url
 from daemon.sources.bitstream import Bitstream
@@ -39,6 +39,9 @@ from daemon.sources.skipping import FrameSkipper, SkipCause
 from detectors.port import Image
 
 _KEY_HINT = ": it has sent no key picture yet; set the camera to send one every second or two"
+_KEY_LIMIT_S = 600.0  # without a key picture, after which another connection may bring one
+_KEYED = ("h264", "hevc")  # codecs whose pictures refer to others for long
+_HEAD_BYTES = 4096  # of a packet, with all that stands before its picture
 
 
 class AvSource:
@@ -127,6 +130,8 @@ class AvReader:
         self._passed_over: Counter[str] = Counter()  # of packets without a picture
         self._stated_turns: int | None = None  # in the video itself
         self._has_key = False
+        self._keys = 0  # pictures since the last one that was decoded
+        self._decoded_ns = monotonic_ns()  # when the last picture was decoded, or the connection began
         self._is_interlaced = False
         self._codec: str | None = None  # of the decoder
         self._parameters: tuple[str, bytes | None] | None = None  # of the stream
@@ -165,6 +170,8 @@ class AvReader:
         pictures = self._pictures.count(memoryview(packet)) if packet.size else 0
         if pictures and not self._is_interlaced and self._demuxer.note_rate(packet, got):
             self._set_format(fps=self._demuxer.rate)
+        if pictures and not self._has_key and self._demuxer.live:
+            self._wait_for_key(packet)
         if pictures and (cause := self._skipper.skip_cause(packet, self._budget, got - asked)):
             return cause
         try:
@@ -218,7 +225,8 @@ class AvReader:
                 self._decoder.close()
             self._decoder, self._reason = self._decoding.make(stream)
             self._codec = codec
-        self._pictures = PictureCounter(*parameters, Bitstream(*parameters))
+        self._bitstream = Bitstream(*parameters)
+        self._pictures = PictureCounter(*parameters, self._bitstream)
         self._skipper = FrameSkipper(stream)
         self._in_bursts = demuxer.live and bool(context.has_b_frames)
         self._packet_describer = facts = PacketDescriber(stream, self._turns)
@@ -277,7 +285,8 @@ class AvReader:
         image = load()
         self._note_shape((image.width, image.height), turns)
         if (is_corrupt or image.corrupt) and self._drops_corrupt:
-            raise CorruptError(f"a picture of {self._config.url} is damaged")
+            raise self._lost(CorruptError(f"a picture of {self._config.url} is damaged"))
+        self._keys, self._decoded_ns = 0, monotonic_ns()
         if is_corrupt:
             image = marked(image)
         return rotated(image, turns) if turns else image
@@ -308,6 +317,7 @@ class AvReader:
             self._corrupt.add(packet.pts)
         self._pending.add(packet, pictures)
         self._has_key = self._has_key or packet.is_keyframe
+        self._keys += packet.is_keyframe
         try:
             for frame in self._decoder.decode(packet):
                 if frame.pts in self._discarded:  # the decoder does not know edit lists
@@ -319,7 +329,7 @@ class AvReader:
                 return
             self._pending.lose(packet)
             hint = self._key_hint or f": {error}"
-            raise DecodeError(f"a picture of {self._config.url} cannot be decoded{hint}") from error
+            raise self._lost(DecodeError(f"a picture of {self._config.url} cannot be decoded{hint}")) from error
         except UnsuitableError as error:
             self._decoding.on_refusal(str(error))
             raise SourceError(f"{self._config.url} cannot be decoded: {error}") from error
@@ -331,4 +341,27 @@ class AvReader:
     def _report_lost(self) -> None:
         """Decoders drop broken pictures silently; more packets than pictures reveal it."""
         self._pending.lose()
-        raise DecodeError(f"a packet of {self._config.url} gave no picture{self._key_hint}")
+        raise self._lost(DecodeError(f"a packet of {self._config.url} gave no picture{self._key_hint}"))
+
+    def _wait_for_key(self, packet: Packet[Any]) -> None:
+        """Decode nothing of a live stream before its first key picture: decoders would show remains of pictures.
+
+        Raises:
+            NoKeyError: it has not come yet.
+        """
+        self._has_key = packet.is_keyframe or self._codec not in _KEYED
+        self._has_key = self._has_key or self._bitstream.begins_recovery(bytes(memoryview(packet)[:_HEAD_BYTES]))
+        if not self._has_key:
+            raise self._lost(NoKeyError(f"a picture of {self._config.url} cannot be decoded{_KEY_HINT}"))
+
+    def _lost(self, error: DecodeError) -> DecodeError:
+        """The loss of a picture, marked if it is not worth another connection: the next key picture may bring the rest.
+
+        Raises:
+            SourceError: none has come for too long.
+        """
+        error.awaits_key = self._keys == 0
+        waited = (monotonic_ns() - self._decoded_ns) / 1e9
+        if error.awaits_key and waited > _KEY_LIMIT_S:
+            raise SourceError(f"no key picture of {self._config.url} in {waited:.0f} s; the last: {error}")
+        return error

@@ -35,6 +35,7 @@ export const t = {
     stale: "Too old when a lane was free",
     rate_limit: "Above the source's rate limit",
     decode_error: "The picture could not be decoded",
+    before_key: "It came before the first key picture",
     corrupt: "The picture is damaged",
     late: "Not decoded: decoding had fallen behind",
     outbox_full: "The publisher had fallen behind",
