@@ -274,6 +274,8 @@ SOURCE_KINDS = get_args(SourceConfig)
 class ReconnectConfig(Section, frozen=True):
     initial_s: Seconds = 0.5
     max_s: Seconds = 4.0
+    refused_s: Seconds = 60.0
+    refused_max_s: Seconds = 900.0
     factor: Annotated[float, msgspec.Meta(ge=1, le=100)] = 2.0
     jitter: Unit = 0.2
 
@@ -580,6 +582,8 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
             raise ConfigError(f"sources[{index}].rules: rules need tracks; set tracking: true for this source as well")
     if config.reconnect.max_s < config.reconnect.initial_s:
         raise ConfigError("reconnect.max_s: is below reconnect.initial_s")
+    if config.reconnect.refused_max_s < config.reconnect.refused_s:
+        raise ConfigError("reconnect.refused_max_s: is below reconnect.refused_s")
     if config.admission != "off" and config.board.mode == "lossless":
         raise ConfigError("admission: leaves frames out, which board.mode: lossless forbids; set one of them otherwise")
     _check_groups(config.tracking)

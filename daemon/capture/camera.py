@@ -35,7 +35,7 @@ class CameraCapture(Capture):
                 delay = self._retry_in(self._error_of_connection())
                 if delay is None:
                     break
-                self._wait_for(self._until(self._clock.monotonic_ns() + round(delay * 1e9)))
+                self._wait_for(self._until_retry(delay))
             self._wait_for(self._until_settled())
         except DetachedError:
             return

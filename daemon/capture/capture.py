@@ -19,7 +19,7 @@ from daemon.capture.sinks import DETACHED, UNLIMITED, CaptureSinks, Quota
 from daemon.capture.timing import Backoff, CameraClock, RateLimit
 from daemon.clock import Bell, Clock
 from daemon.config import ReconnectConfig, SourceConfig
-from daemon.errors import DecodeError, NoKeyError, PoisonedError, SourceError
+from daemon.errors import DecodeError, LoginRefusedError, NoKeyError, PoisonedError, SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
@@ -101,7 +101,8 @@ class Capture:
     # Slots: beyond 30 attributes each instance has a dictionary of its own, and those of 150 captures leave the cache.
     __slots__ = (
         "_backoff", "_bell", "_budget", "_burst", "_burst_ns", "_camera_clock", "_clock", "_decode_ns", "_drop_cause",
-        "_errors", "_first_seq", "_has_delivered", "_held_ns", "_is_waiting", "_last_error", "_last_error_ns",
+        "_errors", "_first_seq", "_has_delivered", "_held_ns", "_is_asked_for", "_is_waiting", "_last_error",
+        "_last_error_ns",
         "_last_ns", "_library", "_lock", "_max_fps", "_new_quota", "_pending", "_quota", "_rate_limit", "_seq",
         "_session", "_settle_ns", "_sinks", "_source", "_state", "_stop", "_tapped", "config", "end", "failure",
         "format", "id", "wake", "wants_gpu",
@@ -146,6 +147,7 @@ class Capture:
         self._tapped: PacketReader | None = None  # the reader, if its source has packets
         self._pending: Frame | None = None  # waits for room on the board
         self._has_delivered = False  # this connection has given a picture
+        self._is_asked_for = False  # the next connection
         self._is_waiting = False  # for the board or a due time: the source is not stalled
         self._decode_ns = 0  # of the last picture
         self._burst_ns = self._held_ns = 0  # longest burst; see `FrameBoard.put`
@@ -186,6 +188,11 @@ class Capture:
             self._announce_locked("down", f"left behind: it was blocked while {self._activity}", 0.0)
             self._detach_locked()
             return self._seq
+
+    def retry(self) -> None:
+        """Connect at once, if the source is down; any thread may call it."""
+        self._is_asked_for = True
+        self.wake()
 
     def tap(self) -> None:
         """Put a tap on the connection if somebody watches, and take it off if nobody does; any thread may call it."""
@@ -237,6 +244,7 @@ class Capture:
         self._session = secrets.token_hex(4)
         self._camera_clock = CameraClock(self.id, self._source.clock)
         self._has_delivered, self._last_error, self._errors = False, None, 0
+        self._is_asked_for = False
         self._budget.late = 0
         self._announce("connecting")
 
@@ -345,7 +353,7 @@ class Capture:
             # Part of it was published: a restart would publish the same frames twice.
             self.failure = reason
             return None
-        delay = self._backoff.next()
+        delay = self._backoff.next(refused=isinstance(error, LoginRefusedError))
         self._announce("down", reason, delay)
         return delay
 
@@ -377,8 +385,10 @@ class Capture:
             yield self._clock.monotonic_ns() + (self._held_ns or POLL_NS)
         self._is_waiting, self._last_ns = False, self._clock.monotonic_ns()
 
-    def _until(self, due: int) -> Wait:
-        while not self._stop.is_set and self._clock.monotonic_ns() < due:
+    def _until_retry(self, delay: float) -> Wait:
+        """Until the next connection is due, in seconds, or asked for."""
+        due = self._clock.monotonic_ns() + round(delay * 1e9)
+        while not (self._stop.is_set or self._is_asked_for) and self._clock.monotonic_ns() < due:
             yield due
 
     def _until_due(self, due: int) -> Wait:

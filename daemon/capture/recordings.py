@@ -68,7 +68,7 @@ class RecordingCapture(Capture):
                 delay, error = self._retry_in(error), None  # a traceback would hold the decoder's memory
                 if delay is None:
                     break
-                yield from self._until(self._clock.monotonic_ns() + round(delay * 1e9))
+                yield from self._until_retry(delay)
             yield from self._until_settled()
         except DetachedError:
             return

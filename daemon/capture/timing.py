@@ -31,17 +31,25 @@ class Backoff:
     def __init__(self, config: ReconnectConfig, rng: random.Random | None = None) -> None:
         self._config = config
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
-        self._tries = 0
+        self._tries = self._refusals = 0
 
-    def next(self) -> float:
+    def next(self, *, refused: bool = False) -> float:
+        """
+        Args:
+            refused: the login was refused.
+        """
         config = self._config
         # Bounded, so that years of retries do not overflow.
-        base = min(config.max_s, config.initial_s * config.factor ** min(self._tries, 64))
-        self._tries += 1
+        if refused:
+            base = min(config.refused_max_s, config.refused_s * config.factor ** min(self._refusals, 64))
+            self._refusals += 1
+        else:
+            base = min(config.max_s, config.initial_s * config.factor ** min(self._tries, 64))
+            self._tries += 1
         return base * (1.0 - config.jitter * self._rng.random())
 
     def reset(self) -> None:
-        self._tries = 0
+        self._tries = self._refusals = 0
 
 
 class RateLimit:

@@ -354,6 +354,7 @@ class Changes(threading.Thread):
 
     def _finish(self, request: _Request, change: Change) -> None:
         if request.reloads:
+            self._sources.retry()
             systemd.notify("READY=1")
         request.future.set_result(change)
 

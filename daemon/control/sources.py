@@ -216,6 +216,16 @@ class SourceManager:
             elif isinstance(capture, RemoteCapture):
                 self._pool.watch(capture)
 
+    def retry(self) -> None:
+        """Connect the sources that are down at once."""
+        for capture in self.captures:
+            if capture.state != "down":
+                continue
+            if isinstance(capture, Capture):
+                capture.retry()
+            elif isinstance(capture, RemoteCapture):
+                self._pool.retry(capture)
+
     def housekeeping(self, stall_after_s: float) -> None:
         """Every second: report sources that have stalled, and replace those whose library blocks for much longer.
         Capture processes do this themselves."""

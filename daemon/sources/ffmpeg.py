@@ -28,6 +28,7 @@ from daemon.sources.decode import (
     marked,
 )
 from daemon.sources.history import SourceHistory
+from daemon.sources.logins import LOGINS
 from daemon.sources.packet_info import PacketDescriber
 from daemon.sources.packets import Demuxer
 from daemon.sources.pending import PendingPictures
@@ -67,7 +68,8 @@ class AvSource:
         config = self._config
         if self._playlist:
             config = msgspec.structs.replace(config, url=Url(str(self._playlist.next())), loop=False)
-        demuxer = Demuxer(config, live=self.live, history=self._history)
+        with LOGINS.attempt(config):
+            demuxer = Demuxer(config, live=self.live, history=self._history)
         try:
             decoding = Decoding(self._decoder, turns_of(config, live=self.live), self._refuse)
             return AvReader(config, demuxer, decoding, budget or DecodeBudget())

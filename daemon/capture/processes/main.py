@@ -30,6 +30,7 @@ from daemon.capture.processes.protocol import (
     Failed,
     QuotaChanged,
     Remove,
+    Retry,
     Returned,
     Stop,
     ToCapture,
@@ -284,6 +285,9 @@ class _CaptureProcess:
         elif isinstance(message, Abandon):
             if capture := self._captures.get(message.capture):
                 capture.abandon()
+        elif isinstance(message, Retry):
+            if capture := self._captures.get(message.capture):
+                capture.retry()
         elif isinstance(message, Stop):
             self._stopping = True
             for number in [*self._failed]:

@@ -92,6 +92,10 @@ class WorkerPool(threading.Thread):
         """Pass on whether the packets of a source are wanted; from any thread."""
         self._call(lambda: self._call_worker(capture, Worker.watch))
 
+    def retry(self, capture: RemoteCapture) -> None:
+        """Connect a source that is down at once; from any thread."""
+        self._call(lambda: self._call_worker(capture, Worker.retry))
+
     def abandon(self, capture: RemoteCapture) -> None:
         """Ignore a removed source that has not ended; from any thread."""
         self._call(lambda: self._call_worker(capture, Worker.abandon_capture))

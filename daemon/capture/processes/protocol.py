@@ -244,4 +244,10 @@ class Watch(ProcessMessage, frozen=True, tag=8):
     on: bool
 
 
-ToCapture = Returned | AdmissionReply | QuotaChanged | Stop | Add | Remove | Abandon | Watch
+class Retry(ProcessMessage, frozen=True, tag=9):
+    """Connect a source that is down at once."""
+
+    capture: int
+
+
+ToCapture = Returned | AdmissionReply | QuotaChanged | Stop | Add | Remove | Abandon | Watch | Retry

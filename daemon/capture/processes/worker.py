@@ -39,6 +39,7 @@ from daemon.capture.processes.protocol import (
     ProcessMessage,
     QuotaChanged,
     Remove,
+    Retry,
     Returned,
     StateChanged,
     Stop,
@@ -257,6 +258,11 @@ class Worker:
         if self._current and capture.number in self._current.captures:
             on = self._sinks.packets.is_watched(capture.id)
             self._current.unsent.append(Watch(capture.number, on))
+
+    def retry(self, capture: RemoteCapture) -> None:
+        """Have the process connect a source that is down at once."""
+        if self._current and capture.number in self._current.captures:
+            self._current.unsent.append(Retry(capture.number))
 
     def abandon_capture(self, capture: RemoteCapture) -> None:
         """Ignore a removed source that has not ended.
