@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import re
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from time import monotonic
@@ -16,7 +14,6 @@ from typing import Literal
 import av
 import av.error
 from av.container import InputContainer
-from av.format import formats_available
 from av.packet import Packet
 from av.stream import Stream
 from av.video.stream import VideoStream
@@ -25,8 +22,8 @@ from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.explanations import HTTP, LOCAL, RTSP, explain, message_of
 from daemon.sources.file_range import FileRange
-from daemon.sources.hls import HlsFiles, hls_options
-from daemon.sources.http_files import HttpFiles, redirects_of, without_secrets
+from daemon.sources.hls import HlsFiles
+from daemon.sources.http_connection import LIVE_OPTIONS, open_http
 from daemon.sources.video_streams import choose, is_attached
 
 Transport = Literal["tcp", "udp"]
@@ -37,10 +34,6 @@ _FORMATS = (
     "qoi_pipe,rm,swf,tiff_pipe,vc1,vvc,webp_pipe,wtv,yuv4mpegpipe"
 )
 _DATAGRAMS = ("udp", "rtp", "srtp")
-_LISTING_FORMATS = {"concat", "dash", "hls", "imf", "sdp", "webm_dash_manifest"}  # name other files
-_HLS_PATH = re.compile(r"\.m3u8?(?=[?#]|$)", re.IGNORECASE)
-# By default FFmpeg reads 20 frames at open to guess the frame rate, which Lookout measures by itself.
-_LIVE_OPTIONS = {"fpsprobesize": "0"}
 # Beside another stream FFmpeg moves the times of pictures at each sender report, which cameras stamp late.
 _RTSP_OPTIONS = {"allowed_media_types": "video"}
 # FFmpeg's own timeout for RTSP sockets, us. PyAV's timeout reads the clock, and so takes the GIL, at every turn of a
@@ -106,6 +99,8 @@ def connect(config: AvConfig, *, explains: bool = True) -> Connection:
         container, hls = _open(config, transport, explains=explains)
         notes.append("its server does not offer TCP: UDP is used, where packets may be lost")
     try:
+        if hls and not hls.segments:
+            raise SourceError(f"{config.url}: its playlist has no segment that can be loaded")
         stream = _video_of(container, config)
         notes += _notes_of(container, stream, config)
     except BaseException:
@@ -131,7 +126,7 @@ def _open(config: AvConfig, transport: Transport, *, explains: bool) -> tuple[In
     started = monotonic()
     try:
         if config.url.scheme in HTTP:
-            return _open_http(config, options, limits)
+            return open_http(config, options, limits)
         return av.open(config.address, options=options, timeout=limits), None
     except (av.error.FFmpegError, OSError, ValueError) as error:
         waited = monotonic() - started
@@ -143,34 +138,6 @@ def _open(config: AvConfig, transport: Transport, *, explains: bool) -> tuple[In
                 f"cannot open {config.url}: the server does not offer {transport.upper()}: set transport: {other}"
             ) from error
         raise (explain(config, error) if explains else SourceError(message_of(error))) from error
-
-
-def _open_http(
-    config: AvConfig, options: dict[str, str], limits: tuple[float, float | None]
-) -> tuple[InputContainer, HlsFiles | None]:
-    """Open a URL as HLS if it is that, and otherwise as a format that names no other files."""
-    if not _HLS_PATH.search(config.url.reveal()):
-        files = HttpFiles(config.address, options)
-        address = files.target(config.address, redirects_of(config))
-        given = {"format_whitelist": _unlisted()} | without_secrets(options) | files.options_for(address)
-        with suppress(av.error.ArgumentError):  # its format is not on the list
-            return av.open(address, options=given, timeout=limits), None
-    options = hls_options(options if config.kind == "recording" else _LIVE_OPTIONS | options)
-    hls = HlsFiles(config, options)
-    try:
-        container = av.open(
-            config.address, format="hls", options=options, timeout=(config.open_timeout_s, None), io_open=hls.open
-        )
-    except BaseException:
-        hls.close()
-        raise
-    return container, hls
-
-
-@cache
-def _unlisted() -> str:
-    """The formats that name no other files."""
-    return ",".join(sorted(formats_available - _LISTING_FORMATS))
 
 
 def _silence(scheme: str) -> str:
@@ -188,7 +155,7 @@ def _options(config: AvConfig, transport: Transport) -> tuple[dict[str, str], bo
     else:
         options |= _REMOTE_OPTIONS
     if config.url.scheme in RTSP:
-        options |= _LIVE_OPTIONS | _RTSP_OPTIONS | {"rtsp_transport": transport}
+        options |= LIVE_OPTIONS | _RTSP_OPTIONS | {"rtsp_transport": transport}
     limited = config.url.scheme == "rtsp" and _SOCKET_TIMEOUT not in configured
     if limited:
         options[_SOCKET_TIMEOUT] = str(round(config.read_timeout_s * 1e6))

@@ -88,12 +88,13 @@ def probe_http(url: str, *, headers: str, log_in: bool, timeout_s: float) -> Ans
         log_in: see `probe_rtsp`.
     """
     further = [line for line in headers.splitlines() if line]
-    with suppress(OSError, ValueError), _Conversation(url, timeout_s) as server:
-        answer = server.request("GET", server.path, *further)
-        if answer.status != 401 or not (log_in and server.log_in(answer)):
-            return answer
-    with suppress(OSError, ValueError), server.again() as server:
-        return server.request("GET", server.path, *further)
+    with suppress(OSError, ValueError):
+        with _Conversation(url, timeout_s) as server:
+            answer = server.request("GET", server.path, *further)
+            if answer.status != 401 or not (log_in and server.log_in(answer)):
+                return answer
+        with server.again() as server:
+            return server.request("GET", server.path, *further)
     return None
 
 

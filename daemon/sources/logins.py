@@ -75,7 +75,7 @@ class Logins:
 
 @contextmanager
 def _turn(login: _Login, timeout_s: float) -> Iterator[None]:
-    """Wait for the source that tries a login first; no longer than it may take, and not at all once that is accepted."""
+    """Wait for the source that tries a login first; no longer than that may take, and not once it is accepted."""
     has_lock = not login.is_good and login.lock.acquire(timeout=timeout_s)
     try:
         if has_lock and login.is_good:  # accepted meanwhile

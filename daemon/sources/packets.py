@@ -91,7 +91,7 @@ class Demuxer:
         if packet is None and self.live:
             if hls and hls.is_complete:
                 raise SourceError(f"{self._config.url} has ended: {_COMPLETE}")
-            raise SourceError(f"{self._config.url} ended the stream; if it is a recording, set kind: recording")
+            raise SourceError(f"{self._config.url} was closed by its server; if it is a recording, set kind: recording")
         if packet is not None and self.live:
             self._note_wall_clock(packet)
         return packet
