@@ -154,10 +154,10 @@ class AvReader:
             packet = self._demuxer.next() or self._next_pass()
             if packet is None:
                 return None
-            if cause := self._take(packet, monotonic_ns(), asked):
+            if cause := self._handle(packet, monotonic_ns(), asked):
                 return Skipped(cause)
 
-    def _take(self, packet: Packet[Any], got: int, asked: int) -> SkipCause | None:
+    def _handle(self, packet: Packet[Any], got: int, asked: int) -> SkipCause | None:
         """Decode a packet, or return why it is skipped.
 
         Args:

@@ -1,4 +1,4 @@
-"""The frame rate of a source. What a header claims is confirmed or corrected by its pictures."""
+"""The frame rate of a source, measured: its pictures confirm or correct the rate that a header claims."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class PacketDescriber:
             if known is None and self._bits.has_sets(extradata, self._extradata):
                 return False
         self._extradata = extradata
-        if found := _look(self._context, extradata, packet):
+        if found := _decode_shape(self._context, extradata, packet):
             self.size, self.pixel_aspect = found
         return True
 
@@ -70,7 +70,9 @@ class PacketDescriber:
         return PacketInfo(*kind, *self.size, self.turns, *times, packet.is_keyframe)
 
 
-def _look(context: VideoCodecContext, extradata: bytes, packet: Packet[Any]) -> tuple[tuple[int, int], float] | None:
+def _decode_shape(
+    context: VideoCodecContext, extradata: bytes, packet: Packet[Any]
+) -> tuple[tuple[int, int], float] | None:
     """Size and pixel aspect of a key picture, which is decoded here; None if it cannot be."""
     try:
         decoder = cast("VideoCodecContext", CodecContext.create(context.name, "r"))
