@@ -255,6 +255,7 @@ class AvReader:
         what = f"changes from {self._codec} to {codec}" if codec != self._codec else "goes on in another stream"
         self._notes = (*self._demuxer.notes, f"its video {what} after {self._demuxer.played_s:.1f} s")
         self._pending.clear()
+        self._demuxer.begin_stream()
         self._begin(stream)
 
     def _picture(self, frame: DecodedPicture) -> Picture:

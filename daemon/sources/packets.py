@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from fractions import Fraction
-from pathlib import Path
+from itertools import takewhile
 from struct import Struct
 from time import monotonic
 from typing import Any, Final, cast
@@ -58,6 +58,7 @@ class Demuxer:
         self.passed_over: Counter[str] = Counter()
         self._packets: Iterator[Packet[Any]]
         self._cached: tuple[Packet[Any], ...] = ()
+        self._is_cacheable = True
         self._pass_ticks = 0  # length of a pass in ticks, if the recording loops seamlessly; otherwise 0
         self._start()
         format = self._video.part.container.format
@@ -169,6 +170,10 @@ class Demuxer:
         """Frames a second, as far as it is known."""
         return self._history.rate.fps
 
+    def begin_stream(self) -> None:
+        """See `Timeline.begin_stream`."""
+        self._timeline.begin_stream()
+
     @property
     def played_s(self) -> float:
         """Length of this pass so far, seconds."""
@@ -193,20 +198,22 @@ class Demuxer:
 
         Demuxing a packet releases the GIL five times, which costs more than decoding where there are many sources.
         """
-        path = Path(self._config.url.reveal().removeprefix("file://"))
-        if not self._config.loop or self.live or not path.is_file() or path.stat().st_size > _MAX_CACHE_BYTES:
+        path = self._video.path
+        if not (self._config.loop and self._is_cacheable) or path is None or path.stat().st_size > _MAX_CACHE_BYTES:
             return
         try:
-            self._cached = tuple(self._packets)
+            packets = tuple(takewhile(lambda _: not self._video.is_spliced, self._packets))
         except (av.error.FFmpegError, OSError, SourceError):  # `next` reports it when it gets there
+            self._is_cacheable = False
+        if not self._is_cacheable or self._video.is_spliced:  # a splice closes the container of earlier packets
+            self._is_cacheable = False
             self.close()
             self.passed_over.clear()
             self._open()
-        else:
-            self._pass_ticks = 0 if self._video.is_spliced else _length_of(self.stream, self._cached)
-            if self.loops_seamlessly:
-                self._cached = tuple(packet for packet in self._cached if packet.size)
-            self._packets = iter(self._cached)
+            return
+        self._pass_ticks = _length_of(self.stream, packets)
+        self._cached = tuple(packet for packet in packets if packet.size) if self.loops_seamlessly else packets
+        self._packets = iter(self._cached)
 
     def _shifted(self) -> Iterator[Packet[Any]]:
         """The cached packets with the timestamps of the next pass."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from av.packet import Packet
 
+from daemon.errors import SourceError
 from daemon.sources.part import Part
 from daemon.sources.splices import (
     Splice,
@@ -21,7 +22,7 @@ from daemon.sources.splices import (
 _FLV_HEADER = b"FLV\x01\x05\0\0\0\x09\0\0\0\0"
 _BEGINNING = 8  # bytes of a packet that tell its first unit
 _FLV_TAG_BYTES = 15  # besides its content
-_MAX_SPLICES = 64  # their containers stay open
+_MAX_SPLICES = 512  # a file with more is no recording
 
 
 class SpliceFinder:
@@ -40,6 +41,9 @@ class SpliceFinder:
 
         Args:
             ahead: the last packet that has been read.
+
+        Raises:
+            SourceError: there are too many. So do the other two.
         """
         return self._counted(self._of_new_stream(part) or self._of_codec(part, ahead) or self._of_header(part, packet))
 
@@ -59,9 +63,9 @@ class SpliceFinder:
         return self._counted(self._of_new_stream(part) or (None if begins is None else Splice(begins)))
 
     def _counted(self, splice: Splice | None) -> Splice | None:
-        if splice is None or self.count >= _MAX_SPLICES:
-            return None
-        self.count += 1
+        if splice and self.count >= _MAX_SPLICES:
+            raise SourceError(f"the video of {self._path} goes on in more than {_MAX_SPLICES} places")
+        self.count += splice is not None
         return splice
 
     def _of_new_stream(self, part: Part) -> Splice | None:

@@ -91,6 +91,10 @@ class Timeline:
         self._step = time - last
         return time
 
+    def begin_stream(self) -> None:
+        """The next timestamps are those of another stream: if they go back, another recording begins."""
+        self._behind = _MAX_DISORDER
+
     def _ordered(self, time: int, last: int, slot: TimeSlot | None) -> int:
         """The time of a picture whose timestamp went back."""
         self._behind += 1

@@ -56,7 +56,7 @@ class VideoPackets:
         self.path = path if config.url.scheme in ("", "file") and not live and path.is_file() else None
         self._finder = SpliceFinder(self.path) if self.path else None
         self.is_spliced = False
-        self._open = ExitStack()
+        self._open, self._stale = ExitStack(), ExitStack()  # containers since `stream` began, and those before them
         found = connect(config)
         self._open.callback(found.close)
         self.notes, self.stream = found.notes, found.stream
@@ -65,7 +65,8 @@ class VideoPackets:
         self._last_s = monotonic()  # when the last packet of the video came
 
     def close(self) -> None:
-        self._open.close()
+        with self._stale, self._open:
+            pass
 
     def seek_to_start(self) -> bool:
         """Go back to the first packet without reopening, which costs as much as 500 packets; False if impossible."""
@@ -170,15 +171,20 @@ class VideoPackets:
         if splice.end is not None:
             yield from self._tail(path, splice.end)
         file = FileRange(path, splice.begin, None, splice.head)
-        container = self._open_range(file, self._open, all_tables=splice.is_same)
-        wanted = before.stream.id if splice.id is None else splice.id
-        stream = _stream_of(container, wanted) or choose(container)
-        if stream is None:
-            raise SourceError(f"{self._config.url} goes on with a video that this FFmpeg does not decode")
-        if not (splice.is_same and stream.id == wanted):
-            yield last_packet(self.stream)
-            prepare(stream, self._config)
-            self.stream = stream
+        with ExitStack() as opened:
+            container = self._open_range(file, opened, all_tables=splice.is_same)
+            wanted = before.stream.id if splice.id is None else splice.id
+            stream = _stream_of(container, wanted) or choose(container)
+            if stream is None:
+                raise SourceError(f"{self._config.url} goes on with a video that this FFmpeg does not decode")
+            if splice.is_same and stream.id == wanted:
+                self._open.push(opened.pop_all())
+            else:
+                yield last_packet(self.stream)
+                self._stale.close()  # no packet of it is in use any more
+                self._stale, self._open = self._open, opened.pop_all()
+                prepare(stream, self._config)
+                self.stream = stream
         self.part = Part(container, stream, splice, self._passed_over)
 
     def _tail(self, path: Path, end: int) -> Iterator[Packet[Any]]:

@@ -36,6 +36,14 @@ def test_a_short_recording_that_begins_again_is_another_one() -> None:
     ]  # fmt: skip
 
 
+def test_a_short_recording_that_begins_in_another_stream_goes_on_at_the_end_of_the_last() -> None:
+    line = Timeline(live=False, rate=_RATE)
+    times = [line.time_of(stamp, _MS) for stamp in (0, 100)]
+    line.begin_stream()
+    times += [line.time_of(stamp, _MS) for stamp in (0, 100)]
+    assert times == [0, 100_000_000, 200_000_000, 300_000_000]
+
+
 def test_pictures_without_a_timestamp_are_counted_by_the_rate() -> None:
     assert times_of(None, None, 200, None, 400) == [0, 100, 200, 300, 400]
     assert times_of(None, 100, None, live=True) == [None, 100, None]

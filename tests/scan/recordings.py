@@ -209,6 +209,12 @@ def joined_mp4(folder: Path) -> Recording:
 
 
 @recording
+def joined_short_pieces(folder: Path) -> Recording:
+    """Shorter than a step back of time may be."""
+    return joined(folder, "joined-short.mp4", *(6 * [muxed(folder, "h264b", "mp4", seconds=0.6)]))
+
+
+@recording
 def joined_fragments(folder: Path) -> Recording:
     """Fragmented MP4, each with a header of its own."""
     fragmented = ("-movflags", "+frag_keyframe+empty_moov")

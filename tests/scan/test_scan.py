@@ -77,6 +77,23 @@ def test_results_say_what_was_passed_over_and_what_is_damaged(tmp_path: Path) ->
     assert lines[1].count(b"corrupt") == 1  # as a drop cause alone
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("name", ["pid-changes-with-the-codec", "codec-changes-in-flv", "joined-short-pieces"])
+def test_each_pass_of_a_loop_is_the_first_one_again(
+    name: str, keeps: bool, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its packets are kept in memory, or read again."""
+    if not keeps:
+        monkeypatch.setattr("daemon.sources.packets._MAX_CACHE_BYTES", 0)
+    expected = RECORDINGS[name](made)
+    once = play(expected.path)
+    looped = play(expected.path, loop=True, most=3 * once.pictures)
+    assert not looped.dropped
+    passes = [looped.steps[start : start + once.pictures - 1] for start in (0, once.pictures, 2 * once.pictures)]
+    assert passes == [once.steps] * 3
+    assert min(looped.steps) > 0
+
+
 @pytest.mark.long
 def test_all_of_them(tmp_path: Path) -> None:
     wrong = [str(row) for row in scan(tmp_path, [*RECORDINGS]) if row.faults]
