@@ -29,7 +29,6 @@ _facts = msgspec.json.Decoder(Facts).decode
 _REFRESH_S = 0.5  # looks for daemons whose list of sources is out of date
 _ANYWAY_S = 15.0  # asked this often while somebody looks
 _WITHOUT_OWNER = (b'"owner":null}', b"\xa5owner\xc0")  # how messages end, for those that need not be read
-_MAX_SOURCES = 4096  # of a daemon
 _KINDS = {Status: "status", Event: "event", Counts: "counts", Metrics: "metrics"}
 
 
@@ -115,18 +114,19 @@ class Hub:
         return self._links[daemon].endpoint if daemon in self._links else None
 
     def _want(self) -> None:
-        """Tell the daemons' threads whose detections are wanted: of no source while nobody looks."""
-        wanted: dict[str, set[str]] = {name: set() for name in self.daemons}
+        """Tell the daemons' threads whose detections are wanted: of no source while nobody looks, and of none that the
+        daemon has not told of: viewers may ask for any name."""
+        asked: dict[str, set[str]] = {name: set() for name in self._links}
         for viewer in self._viewers:
             for name, source in viewer.sources:
-                if name in wanted:
-                    wanted[name].add(source)
-        for name, daemon in self.daemons.items():
-            if self._viewers:
-                wanted[name] |= daemon.tracked | daemon.tracks.keys()
-            if link := self._links.get(name):
-                topics = {topic("detections", source) for source in [*wanted[name]][:_MAX_SOURCES]}
-                link.want(topics | {topic("packets", source) for source in self._watched.get(name, ())})
+                if name in asked:
+                    asked[name].add(source)
+        for name, link in self._links.items():
+            daemon = self.daemons[name]
+            tracked = daemon.tracked | daemon.tracks.keys() if self._viewers else set()
+            watched = [topic("packets", source) for source in self._watched.get(name, ())]
+            wanted = [*sorted(asked[name]), *sorted(tracked)]
+            link.want([*watched, *(topic("detections", source) for source in wanted if daemon.knows(source))])
 
     def _tell(self, viewers: Iterable[Viewer], message: bytes) -> None:
         for viewer in viewers:
@@ -222,9 +222,14 @@ class Hub:
 
     def _remember(self, daemon: WatchedDaemon, message: Message) -> None:
         if isinstance(message, Status):
+            is_new = not daemon.knows(message.source)
             daemon.note_status(message)
+            if is_new:
+                self._want()
         elif isinstance(message, Metrics):
             daemon.note_metrics(message)
+            if link := self._links.get(daemon.name):
+                link.expect(message.interval_s)
         elif isinstance(message, Counts):
             daemon.counts[message.source] = message
         elif isinstance(message, Event):

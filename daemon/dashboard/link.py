@@ -17,6 +17,7 @@ from daemon.client import use_curve
 from daemon.clock import Clock
 from daemon.dashboard.addresses import DaemonAddress, reachable
 from daemon.dashboard.api import AwayError, DaemonApi
+from daemon.dashboard.subscriptions import Subscriptions
 from daemon.errors import ConfigError
 from daemon.messages import topic
 from daemon.system.stop import Stop
@@ -27,11 +28,16 @@ _GATHER_S = 0.01  # messages are gathered this long, so that the event loop wake
 _IDLE_MS = 1000
 _MAX_BATCH = 1000  # messages
 _ASK_S = 2.0  # between two questions for the endpoint
-_SILENT_NS = 90_000_000_000  # the daemon's own figures come once a minute at least
+_SILENT_S = 90.0  # the daemon's own figures come once a minute at least
+_LATE_S = 10.0  # for figures that are expected, beside two of their intervals
 _ANSWER_NS = 5_000_000_000  # for the first answer
 _HIGH_WATER = 2000
+_KEPT = topic("detections")
 _KINDS = ("status", "events", "counts", "metrics")
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+# Of libzmq's own threads, which answer however busy the daemon is: a daemon that was stopped and a network that is gone
+# are noticed within seven seconds.
+_HEARTBEAT_MS, _NO_ANSWER_MS = 2000, 5000
 
 
 class Arrived(NamedTuple):
@@ -75,17 +81,22 @@ class Link(threading.Thread):
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waker, False)
-        self._wanted: frozenset[bytes] = frozenset()  # topics beside the usual; set by any thread
-        self._subscribed: frozenset[bytes] = frozenset()
+        self._wanted: Sequence[bytes] = ()  # topics beside the usual; set by any thread
+        self._topics = Subscriptions(_KEPT, clock.monotonic_ns())
         self.endpoint = address.endpoint
         self._heard_ns = 0
+        self._silent_s = _SILENT_S
         self._state: LinkState = "connecting"
         self._batch: list[Arrived] = []  # not delivered yet
 
     def want(self, topics: Iterable[bytes]) -> None:
-        """Receive these topics beside the usual ones, and no others; any thread may call it."""
-        self._wanted = frozenset(topics)
+        """Receive these topics beside the usual ones, the most important first; any thread may call it."""
+        self._wanted = (*topics,)
         self._ring()
+
+    def expect(self, interval_s: float) -> None:
+        """The daemon sends its own figures this often; any thread may call it."""
+        self._silent_s = 2 * interval_s + _LATE_S
 
     def close(self) -> None:
         """End the thread; the context ends with it."""
@@ -151,7 +162,7 @@ class Link(threading.Thread):
         poller = zmq.Poller()
         for each in (socket, monitor, self._wake):
             poller.register(each, zmq.POLLIN)
-        self._subscribed = frozenset()
+        self._topics = Subscriptions(_KEPT, self._clock.monotonic_ns())
         self._heard_ns = begun_ns = self._clock.monotonic_ns()
         away_ns: int | None = None
         while not self._ending.is_set:
@@ -168,8 +179,8 @@ class Link(threading.Thread):
             now = self._clock.monotonic_ns()
             if self._state == "connecting" and now - begun_ns > _ANSWER_NS:
                 self._change("away", f"nothing answers at {endpoint}")
-            if self._state == "up" and now - self._heard_ns > _SILENT_NS:
-                self._change("away", f"it is connected, and has sent nothing for {_SILENT_NS // 1_000_000_000} s")
+            if self._state == "up" and now - self._heard_ns > self._silent_s * 1e9:
+                self._change("away", f"it is connected, and has sent nothing for {self._silent_s:g} s")
             if away_ns and self._address.http and self._address.endpoint is None and now - away_ns > _ASK_S * 1e9:
                 away_ns = now
                 if self._has_moved(endpoint):
@@ -184,11 +195,7 @@ class Link(threading.Thread):
             return False
 
     def _connect(self, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-        socket = self._zmq.socket(zmq.SUB)
-        socket.setsockopt(zmq.RCVHWM, _HIGH_WATER)
-        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
-        use_curve(socket, self._address.server_key, self._address.secret_key)
+        socket = subscriber(self._zmq, self._address, _HIGH_WATER)
         for kind in _KINDS:
             socket.setsockopt(zmq.SUBSCRIBE, topic(kind))
         name = f"inproc://link-{id(socket)}"
@@ -210,20 +217,17 @@ class Link(threading.Thread):
                 return away_ns
             if event == zmq.EVENT_DISCONNECTED:
                 away_ns = self._clock.monotonic_ns()
-                self._change("away", "the connection broke: it has ended, or the network has")
+                self._change("away", "the connection broke: it has ended, does not answer, or the network is gone")
             else:
                 away_ns, self._heard_ns = None, self._clock.monotonic_ns()
                 self._change("up", None)
 
     def _subscribe(self, socket: zmq.Socket[bytes]) -> None:
-        wanted = self._wanted
-        if wanted is self._subscribed:
-            return
-        for name in wanted - self._subscribed:
-            socket.setsockopt(zmq.SUBSCRIBE, name)
-        for name in self._subscribed - wanted:
+        ended, begun = self._topics.change(self._wanted, self._clock.monotonic_ns())
+        for name in ended:
             socket.setsockopt(zmq.UNSUBSCRIBE, name)
-        self._subscribed = wanted
+        for name in begun:
+            socket.setsockopt(zmq.SUBSCRIBE, name)
 
     def _receive(self, socket: zmq.Socket[bytes]) -> None:
         """Take what has come. While the page is busy messages wait in ZeroMQ, which drops those beyond a number."""
@@ -241,3 +245,20 @@ class Link(threading.Thread):
                 self._change("up", None)
             if self._deliver(batch):
                 self._batch = []
+
+
+def subscriber(context: zmq.Context[zmq.Socket[bytes]], address: DaemonAddress, high_water: int) -> zmq.Socket[bytes]:
+    """A socket for messages of a daemon, with the keys of its address; it is not connected yet.
+
+    Args:
+        high_water: messages that wait in it.
+    """
+    socket = context.socket(zmq.SUB)
+    socket.setsockopt(zmq.RCVHWM, high_water)
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _NO_ANSWER_MS)
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, _NO_ANSWER_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+    use_curve(socket, address.server_key, address.secret_key)
+    return socket

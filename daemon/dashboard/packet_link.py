@@ -10,9 +10,9 @@ from contextlib import suppress
 import structlog
 import zmq
 
-from daemon.client import use_curve
 from daemon.clock import Clock
 from daemon.dashboard.addresses import DaemonAddress
+from daemon.dashboard.link import subscriber
 from daemon.dashboard.muxer import Output, SourceVideo
 from daemon.messages import Owner, decode_packet, topic, watched_source
 from daemon.system.stop import Stop
@@ -114,10 +114,7 @@ class PacketLink(threading.Thread):
         socket.close(linger=0)
 
     def _connect(self, endpoint: str) -> zmq.Socket[bytes]:
-        socket = self._zmq.socket(zmq.SUB)
-        socket.setsockopt(zmq.RCVHWM, _HIGH_WATER)
-        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-        use_curve(socket, self._address.server_key, self._address.secret_key)
+        socket = subscriber(self._zmq, self._address, _HIGH_WATER)
         socket.connect(endpoint)
         return socket
 

@@ -110,6 +110,10 @@ class WatchedDaemon:
             self.counts.pop(source, None)
             self.tracks.pop(source, None)
 
+    def knows(self, source: str) -> bool:
+        """Whether the daemon has told of such a source."""
+        return source in self.rows or source in self.statuses
+
     @property
     def sources(self) -> list[str]:
         return [*self.rows] if self.api.exists and self.rows else sorted(self.statuses)
