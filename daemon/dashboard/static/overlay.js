@@ -1,5 +1,7 @@
 // What is drawn over a picture: boxes, tails of tracks, rules, attributes. All of it goes to one canvas.
 
+import { arrowOf, namesOf } from "./arrows.js";
+
 // Colours that stand out from pictures and from each other; each line has a dark edge, so that it can be seen on white.
 const COLOURS = ["#ffd23f", "#4cc9f0", "#f72585", "#80ed99", "#ff8c42", "#b794f6", "#2ec4b6", "#ff6b6b"];
 const EDGE = "rgba(0, 0, 0, 0.75)";
@@ -95,8 +97,7 @@ function drawWords(context, lines, x, y, colour, scale) {
 
 function drawTail(context, { points, label }, scale) {
   if (points.length < 2) return;
-  context.beginPath();
-  points.forEach(([x, y], index) => context[index ? "lineTo" : "moveTo"](x * scale.x, y * scale.y));
+  trace(context, points.map(([x, y]) => [x * scale.x, y * scale.y]));
   context.globalAlpha = 0.75;
   stroke(context, colourOf(label), 1.5);
   context.globalAlpha = 1;
@@ -111,9 +112,9 @@ export function outlinesOf(rule) {
 
 function drawRule(context, rule, scale) {
   const colour = RULE_COLOURS[rule.type];
-  for (const points of outlinesOf(rule)) {
-    context.beginPath();
-    points.forEach(([x, y], index) => context[index ? "lineTo" : "moveTo"](x * scale.width, y * scale.height));
+  const parts = outlinesOf(rule).map((points) => points.map(([x, y]) => [x * scale.width, y * scale.height]));
+  for (const points of parts) {
+    trace(context, points);
     if (rule.type === "zone") {
       context.closePath();
       context.globalAlpha = 0.14;
@@ -122,8 +123,17 @@ function drawRule(context, rule, scale) {
       context.globalAlpha = 1;
     }
     stroke(context, colour, 1.5, rule.type === "zone" ? [7, 4] : []);
-    if (points.length) drawName(context, rule.name, points[0][0] * scale.width, points[0][1] * scale.height, scale);
   }
+  for (const points of arrowOf(rule.type, parts)) {
+    trace(context, points);
+    stroke(context, colour, 1.5);
+  }
+  namesOf(rule, parts.length).forEach((name, part) => parts[part]?.length && drawName(context, name, ...parts[part][0], scale));
+}
+
+function trace(context, points) {
+  context.beginPath();
+  points.forEach(([x, y], index) => context[index ? "lineTo" : "moveTo"](x, y));
 }
 
 function drawName(context, name, x, y, scale) {

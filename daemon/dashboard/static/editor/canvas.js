@@ -1,4 +1,5 @@
 // The picture with its rules as SVG: draws, selects and drags with mouse, touch and keys.
+import { arrowOf, namesOf } from "../arrows.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { t } from "../texts.js";
 import * as shapes from "./shapes.js";
@@ -33,7 +34,7 @@ export function Canvas({ rules, drawing, selected, tracks, ratio, snap, locked, 
   const tall = WIDE / ratio;
   const unit = WIDE / width; // view box units of a CSS pixel
   const xy = ([x, y]) => [x * WIDE, y * tall];
-  const path = (points, closed) => points.map((point, i) => `${i ? "L" : "M"}${xy(point).map((v) => v.toFixed(2)).join(" ")}`).join("") + (closed ? "Z" : "");
+  const path = (points, closed) => pathOf(points.map(xy), closed);
 
   const place = (event, skip = null) => {
     const box = svg.current.getBoundingClientRect();
@@ -155,8 +156,10 @@ export function Canvas({ rules, drawing, selected, tracks, ratio, snap, locked, 
       ${rule.parts.map((points, part) => html`
         <path class="body" d=${path(points, closed)} data-grip=${closed ? "body" : null} data-rule=${number} data-part=${part} />
         ${edgesOf(points, closed).map(([a, b], index) => html`<path class="edge" d=${path([a, b])} data-grip="edge" data-rule=${number} data-part=${part} data-index=${index} />`)}
-        ${!closed && points.length > 1 && html`<path class="arrow" d=${arrow(xy(points[0]), xy(points[1]), unit)} />`}`)}
-      ${rule.parts[0]?.length > 0 && html`<text class="shape-name" x=${xy(rule.parts[0][0])[0] + 9 * unit} y=${Math.max(14 * unit, xy(rule.parts[0][0])[1] - 8 * unit)} style=${{ fontSize: `${13 * unit}px` }}>${rule.name}</text>`}
+        `)}
+      ${arrowOf(rule.type, rule.parts.map((points) => points.map(xy)), unit).map((points) => html`<path class="arrow" d=${pathOf(points)} />`)}
+      ${namesOf(rule, rule.parts.length).map((name, part) => rule.parts[part]?.length > 0 && html`<text class="shape-name" x=${xy(rule.parts[part][0])[0] + 9 * unit}
+        y=${Math.max(14 * unit, xy(rule.parts[part][0])[1] - 8 * unit)} style=${{ fontSize: `${13 * unit}px` }}>${name}</text>`)}
       <circle class="whole" cx=${middle(rule, xy)[0]} cy=${middle(rule, xy)[1]} r=${6 * unit} tabindex=${drawing ? -1 : 0} role="button" aria-label=${t.rules.shapeOf(rule.name)}
         data-grip="body" data-rule=${number} data-part="0" />
       ${chosen && !drawing && rule.parts.map((points, part) => points.map((point, index) => html`<circle key=${`${part}.${index}`}
@@ -167,7 +170,7 @@ export function Canvas({ rules, drawing, selected, tracks, ratio, snap, locked, 
   };
 
   const ghost = drawing && cursor ? [...drawing.current, cursor] : drawing?.current;
-  return html`<div class="editor-picture" style=${{ aspectRatio: ratio }}>${children}
+  return html`<div class="editor-picture" style=${{ "--ratio": ratio }}>${children}
     <svg ref=${svg} viewBox=${`0 0 ${WIDE} ${tall}`} preserveAspectRatio="none" tabindex="0" role="application" aria-label=${t.rules.canvas}
       class=${drawing ? "is-drawing" : ""} onPointerDown=${onPointerDown} onDblClick=${onDoubleClick} onContextMenu=${onContextMenu} onKeyDown=${onKeyDown}
       onFocusIn=${onFocus} onPointerMove=${(event) => drawing && setCursor(place(event))}>
@@ -182,18 +185,9 @@ export function Canvas({ rules, drawing, selected, tracks, ratio, snap, locked, 
     </svg></div>`;
 }
 
+const pathOf = (points, closed = false) => points.map((point, i) => `${i ? "L" : "M"}${point.map((v) => v.toFixed(2)).join(" ")}`).join("") + (closed ? "Z" : "");
+
 const middle = (rule, xy) => {
   const points = rule.parts.flat().map(xy);
   return [0, 1].map((i) => points.reduce((sum, point) => sum + point[i], 0) / Math.max(1, points.length));
 };
-
-/** An arrow across the first edge, to its right: the direction that counts as forward. */
-function arrow([ax, ay], [bx, by], unit) {
-  const far = Math.hypot(bx - ax, by - ay) || 1;
-  const [dx, dy] = [(bx - ax) / far, (by - ay) / far];
-  const [mx, my] = [(ax + bx) / 2, (ay + by) / 2];
-  const tip = [mx - dy * 22 * unit, my + dx * 22 * unit];
-  const back = (side) => [tip[0] + (dy + dx * side) * 7 * unit, tip[1] + (-dx + dy * side) * 7 * unit];
-  const [one, other] = [back(1), back(-1)];
-  return `M${mx} ${my}L${tip[0]} ${tip[1]}M${one[0]} ${one[1]}L${tip[0]} ${tip[1]}L${other[0]} ${other[1]}`;
-}
