@@ -37,11 +37,19 @@ export async function get(path, limit) {
 
 /** Send a change; returns the answer's JSON, or null where there is none. */
 export async function send(method, path, content) {
-  const options = { method, headers: { "Content-Type": "application/json" } };
+  return (await sendIf(method, path, content)).content;
+}
+
+/**
+ * Send a change for a state of things alone: that with this tag, or any.
+ * @returns {{content, tag}} the answer's JSON, or null, and the tag of the new state
+ */
+export async function sendIf(method, path, content, tag = null) {
+  const options = { method, headers: { "Content-Type": "application/json", ...(tag && { "If-Match": tag }) } };
   if (content !== undefined) options.body = JSON.stringify(content);
   const answer = await request(path, options, CHANGE_LIMIT_MS);
   const text = await answer.text();
-  return text ? JSON.parse(text) : null;
+  return { content: text ? JSON.parse(text) : null, tag: answer.headers.get("ETag") };
 }
 
 /**

@@ -1,7 +1,9 @@
 // The form of one source. Keys without a field of their own stand as JSON, so that nothing is out of reach.
 import { at, send } from "./api.js";
-import { html, useState } from "./html.js";
+import * as changes from "./changes.js";
+import { html, useEffect, useState } from "./html.js";
 import { Dialog, Field, Notice } from "./parts.js";
+import { guard } from "./router.js";
 import { t } from "./texts.js";
 
 const f = t.sources.form;
@@ -79,18 +81,31 @@ function assemble(values, others, old) {
     if (key === "device" && /^\d+$/.test(value)) found[key] = Number(value);
     else found[key] = value;
   }
+  const head = old ? {} : { id: values.id.trim(), type: values.type };
+  return { ...head, ...found, ...moreOf(others, old) };
+}
+
+/** Of the other keys those that differ; one that is taken out gets its default. */
+function moreOf(others, old) {
   let more = {};
   try {
     if (others.trim()) more = JSON.parse(others);
   } catch (error) {
     throw new Error(f.badJson(error.message));
   }
-  const head = old ? {} : { id: values.id.trim(), type: values.type };
-  return { ...head, ...found, ...more };
+  if (!old) return more;
+  const before = split(old).others;
+  const gone = Object.keys(before ? JSON.parse(before) : {}).filter((key) => !(key in more));
+  const changed = Object.entries(more).filter(([key, value]) => !changes.same(value, old[key]));
+  return { ...Object.fromEntries(changed), ...Object.fromEntries(gone.map((key) => [key, null])) };
 }
 
-export function SourceForm({ daemons, config = null, onClose, onDone }) {
+/** @param {Base} opened the source that is changed; null for a new one */
+export function SourceForm({ daemons, opened = null, onClose, onDone }) {
+  const [base, setBase] = useState(opened); // what the form shows the changes of
+  const config = base?.config ?? null;
   const [{ values, others }, setState] = useState(() => split(config ?? {}));
+  const [conflict, setConflict] = useState(null);
   const [daemon, setDaemon] = useState(daemons[0]);
   const [answer, setAnswer] = useState(null); // of the check
   const [failure, setFailure] = useState(null);
@@ -100,24 +115,40 @@ export function SourceForm({ daemons, config = null, onClose, onDone }) {
     setAnswer(null);
   };
   const path = config ? `/api/sources/${at(daemon, config.id)}` : `/api/sources/${at(daemon)}`;
-  const submit = async (dry) => {
+  const isDirty = !changes.same({ values, others }, split(config ?? {}));
+  useEffect(() => (isDirty ? guard(() => confirm(f.leave)) : undefined), [isDirty]);
+  const close = () => (!isDirty || confirm(f.leave)) && onClose();
+  /** @param from what others are known to have made of it */
+  const save = async (content, from) => {
+    if (config) await changes.change(daemon, config.id, from, content);
+    else await send("POST", path, content);
+    onDone((config ? t.sources.changed : t.sources.added)(config?.id ?? content.id));
+  };
+  const submit = async (dry, from = base) => {
     setBusy(true);
     setFailure(null);
+    setConflict(null);
     try {
       const content = assemble(values, others, config);
-      const found = await send(config ? "PATCH" : "POST", dry ? `${path}?dry_run=true` : path, content);
-      if (dry) setAnswer(found);
-      else onDone((config ? t.sources.changed : t.sources.added)(config?.id ?? content.id));
+      if (dry) setAnswer(await send(config ? "PATCH" : "POST", `${path}?dry_run=true`, content));
+      else await save(content, from);
     } catch (error) {
-      setFailure(error.message);
+      if (error instanceof changes.Conflict) setConflict(error);
+      else setFailure(error.message);
     }
     setBusy(false);
+  };
+  const takeTheirs = () => {
+    setBase(conflict.theirs);
+    setState(split(conflict.theirs.config));
+    setConflict(null);
+    setAnswer(null);
   };
   const onSubmit = (event) => {
     event.preventDefault();
     submit(answer === null);
   };
-  return html`<${Dialog} title=${config ? f.changeTitle(config.id) : f.addTitle} onClose=${onClose} wide=${true}>
+  return html`<${Dialog} title=${config ? f.changeTitle(config.id) : f.addTitle} onClose=${close} wide=${true}>
     <form class="form" onSubmit=${onSubmit}>
       ${daemons.length > 1 && html`<${Field} label=${t.sources.daemon} id="source-daemon"><select id="source-daemon" value=${daemon} onChange=${(e) => setDaemon(e.target.value)}>
         ${daemons.map((name) => html`<option>${name}</option>`)}</select><//>`}
@@ -133,7 +164,10 @@ export function SourceForm({ daemons, config = null, onClose, onDone }) {
         <p class="hint" id="source-more-hint">${f.moreHint}</p></details>
       <${Answer} answer=${answer} busy=${busy} />
       ${failure && html`<${Notice} kind="error">${failure}<//>`}
-      <p class="dialog-actions"><button type="button" onClick=${onClose}>${t.cancel}</button>
+      ${conflict && html`<${Notice} kind="error"><p>${f.meanwhile(conflict.keys)}</p><p class="dialog-actions">
+        <button type="button" onClick=${takeTheirs}>${f.takeTheirs}</button>
+        <button type="button" class="danger" onClick=${() => submit(false, conflict.theirs)}>${f.saveMine}</button></p><//>`}
+      <p class="dialog-actions"><button type="button" onClick=${close}>${t.cancel}</button>
         ${answer === null
           ? html`<button class="primary" disabled=${busy}>${f.check}</button>`
           : html`<button class="primary" disabled=${busy}>${answer.ok ? t.save : f.anyway}</button>`}</p>

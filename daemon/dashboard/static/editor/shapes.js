@@ -125,6 +125,16 @@ export function snapped(place, rules, skip, [reachX, reachY]) {
   return best ? best.at : place;
 }
 
+/** The names of rules of a configuration that were added, changed and removed. */
+export function differences(before, after) {
+  const [old, now] = [before, after].map((rules) => new Map(rules.map((rule) => [rule.name, JSON.stringify(rule)])));
+  return {
+    added: [...now.keys()].filter((name) => !old.has(name)),
+    changed: [...now.keys()].filter((name) => old.has(name) && old.get(name) !== now.get(name)),
+    removed: [...old.keys()].filter((name) => !now.has(name)),
+  };
+}
+
 /** States with undo and redo, in the order of time. */
 export class History {
   constructor(first) {

@@ -1,5 +1,6 @@
 // The rules of one source: drawn on its picture, tried on the last minute, saved without a restart.
-import { at, get, send } from "../api.js";
+import { at, get } from "../api.js";
+import * as changes from "../changes.js";
 import { Canvas } from "../editor/canvas.js";
 import { anchored, wouldCount } from "../editor/counting.js";
 import { RulePanel } from "../editor/panel.js";
@@ -8,7 +9,7 @@ import * as format from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { daemons, keyOf, loaded, mayChange, refresh, sources } from "../model.js";
 import { announce, Empty, Icon, Notice, useRemembered } from "../parts.js";
-import { Picture } from "../picture.js";
+import { Picture, ratioOf } from "../picture.js";
 import { guard } from "../router.js";
 import { useStore } from "../store.js";
 import { t } from "../texts.js";
@@ -19,16 +20,22 @@ const NO_OVERLAY = {};
 
 export default function Rules({ route }) {
   const [daemon, id] = route.parts;
-  const row = useStore(sources).get(keyOf(daemon, id));
-  const [config, setConfig] = useState(null);
+  const listed = useStore(sources).get(keyOf(daemon, id));
+  const [{ base, version }, setState] = useState({ base: null, version: 0 });
   const [failure, setFailure] = useState(null);
+  // Work is not lost with a daemon that goes, and its row with it.
+  const kept = useRef(null);
+  kept.current = listed ?? kept.current;
+  const row = kept.current;
+  const open = (theirs) => setState((before) => ({ base: theirs, version: before.version + 1 }));
   useEffect(() => {
-    get(`/api/sources/${at(daemon, id)}/config`).then((found) => setConfig(found.config ?? found), (error) => setFailure(error.message));
+    changes.load(daemon, id).then(open, (error) => setFailure(error.message));
   }, [daemon, id]);
   if (!row && loaded.value) return html`<h1>${t.rules.title(id)}</h1><${Empty} title=${t.camera.missing(daemon, id)} />`;
   // Without the daemon's API the list of sources has the rules as well.
-  const rules = config?.rules ?? (failure && row?.rules);
-  return row && rules ? html`<${Editor} row=${row} initial=${rules} />` : html`<h1>${t.rules.title(id)}</h1><p class="quiet">${t.loading}</p>`;
+  const found = base ?? (failure && row ? { config: { rules: row.rules }, tag: null } : null);
+  if (!row || !found) return html`<h1>${t.rules.title(id)}</h1><p class="quiet">${t.loading}</p>`;
+  return html`<${Editor} key=${version} row=${row} opened=${found} reopen=${open} isGone=${!listed} />`;
 }
 
 function useRecent(row) {
@@ -87,8 +94,9 @@ function useEdits(initial) {
     add: (rule) => commit([...now, rule]),
     remove: (number) => commit(now.filter((_, i) => i !== number)),
     refuse: (problem) => setRefusal(problem),
-    markSaved: () => {
-      saved.current = history.current.now;
+    now,
+    markSaved: (state) => {
+      saved.current = state;
       again();
     },
   };
@@ -99,21 +107,58 @@ function freeName(type, rules) {
   for (let n = 1; ; n += 1) if (!names.has(`${type}-${n}`)) return `${type}-${n}`;
 }
 
-function Editor({ row, initial }) {
-  const edits = useEdits(initial);
+/** Saves to the state that was loaded. If somebody else has saved meanwhile, `theirs` is that, and nothing is changed. */
+function useSaving(row, opened, reopen, edits) {
+  const [base, setBase] = useState(opened);
+  const [saving, setSaving] = useState(false);
+  const [told, setTold] = useState(null); // {kind, words} of the last save
+  const [theirs, setTheirs] = useState(null);
+  const save = async (from = base) => {
+    const state = edits.now;
+    const others = from.config.rules.filter((rule) => rule.type === "object");
+    setSaving(true);
+    setTold(null);
+    setTheirs(null);
+    try {
+      setBase(await changes.change(row.daemon, row.id, from, { rules: [...state.map(shapes.toConfig), ...others] }));
+      edits.markSaved(state);
+      const lasts = daemons.value.get(row.daemon)?.persists;
+      setTold({ kind: lasts ? "info" : "warning", words: lasts ? t.rules.saved : `${t.rules.saved} ${t.sources.forgets(row.daemon)}` });
+      announce(t.rules.saved);
+      refresh().catch(() => {});
+    } catch (error) {
+      if (error instanceof changes.Conflict) setTheirs(error.theirs);
+      else setTold({ kind: "error", words: error.message });
+    }
+    setSaving(false);
+  };
+  const look = async () => {
+    if (saving || changes.same(row.rules, base.config.rules)) return;
+    const now = await changes.load(row.daemon, row.id).catch(() => null);
+    if (!now || changes.same(now.config.rules, latest.current.base.config.rules)) return;
+    if (latest.current.isChanged) setTheirs(now);
+    else reopen(now);
+  };
+  const latest = useRef(null);
+  latest.current = { base, isChanged: edits.isChanged };
+  useEffect(() => void look(), [JSON.stringify(row.rules)]);
+  return { save, saving, told, theirs, base };
+}
+
+function Editor({ row, opened, reopen, isGone }) {
+  const edits = useEdits(opened.config.rules);
   const { rules } = edits;
   const [selected, setSelected] = useState(null);
   const [drawing, setDrawing] = useState(null);
   const [snap, setSnap] = useRemembered("rules.snap", true);
-  const [saving, setSaving] = useState(false);
-  const [told, setTold] = useState(null); // {kind, words} of the last save
+  const { save, saving, told, theirs, base } = useSaving(row, opened, reopen, edits);
   const { tracks, covered_s: covered, image } = useRecent(row);
   const aspect = image ? image[0] / image[1] : 1;
   const anchor = rules[selected?.rule]?.rest.anchor ?? "bottom"; // the dots are those that count for the chosen rule
   const dots = useMemo(() => tracks.map(({ track, points }) => ({ track, points: anchored(points, anchor, 1).map(({ at, place }) => [at, ...place]) })), [tracks, anchor]);
   const may = mayChange();
-  const others = useMemo(() => initial.filter((rule) => rule.type === "object"), []);
-  useEffect(() => (edits.isChanged ? guard(() => confirm(t.rules.leave)) : undefined), [edits.isChanged]);
+  const isUnsaved = edits.isChanged || drawing !== null;
+  useEffect(() => (isUnsaved ? guard(() => confirm(t.rules.leave)) : undefined), [isUnsaved]);
 
   const start = (type) => {
     setSelected(null);
@@ -157,20 +202,6 @@ function Editor({ row, initial }) {
     cancel: () => setDrawing(null),
     finish, remove, select: setSelected, drag: edits.drag, drop: edits.change, change: edits.change,
   };
-  const save = async () => {
-    setSaving(true);
-    try {
-      await send("PATCH", `/api/sources/${at(row.daemon, row.id)}`, { rules: [...rules.map(shapes.toConfig), ...others] });
-      edits.markSaved();
-      const lasts = daemons.value.get(row.daemon)?.persists;
-      setTold({ kind: lasts ? "info" : "warning", words: lasts ? t.rules.saved : `${t.rules.saved} ${t.sources.forgets(row.daemon)}` });
-      announce(t.rules.saved);
-      refresh().catch(() => {});
-    } catch (error) {
-      setTold({ kind: "error", words: error.message });
-    }
-    setSaving(false);
-  };
   const onKeyDown = (event) => {
     const typing = event.target.matches("input, select, textarea");
     if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z" || typing) return;
@@ -178,10 +209,11 @@ function Editor({ row, initial }) {
     if (event.shiftKey) edits.redo();
     else edits.undo();
   };
-  const ratio = row.width && row.height ? (row.width * (row.pixel_aspect ?? 1)) / row.height : 16 / 9;
+  const ratio = ratioOf(row) ?? 16 / 9;
   return html`<div class="stack" onKeyDown=${onKeyDown}>
     <div class="bar"><h1>${t.rules.title(row.id)}</h1><a href=${`/camera/${at(row.daemon, row.id)}`}>${t.rules.back}</a></div>
     ${!may && html`<${Notice}>${t.rules.readOnly}<//>`}
+    ${isGone && html`<${Notice} kind="warning">${t.camera.missing(row.daemon, row.id)}<//>`}
     ${rules.some((rule) => rule.wasPixels) && html`<${Notice}>${t.rules.pixels}<//>`}
     <div class="editor">
       <div class="editor-stage">
@@ -191,10 +223,18 @@ function Editor({ row, initial }) {
         <p class="hint" role="status">${drawing ? `${t.rules.hint[drawing.type]} ${t.rules.hint.keyboard}` : selected ? t.rules.hint.select : t.rules.hint.idle}</p>
         ${edits.problem && html`<${Notice} kind="error">${edits.problem}<//>`}
         ${told && html`<${Notice} kind=${told.kind}>${told.words}<//>`}
+        ${theirs && html`<${Meanwhile} base=${base} theirs=${theirs} onTheirs=${() => reopen(theirs)} onMine=${() => save(theirs)} />`}
         <p class="quiet">${tracks.length ? `${t.rules.points60(tracks.length, anchor)} ${t.rules.anchorSays}` : t.rules.previewNone}</p>
       </div>
       <${Side} ...${{ rules, tracks, aspect, covered, selected, setSelected, edits, may, remove }} onAddPart=${(into) => setDrawing({ type: "zone", parts: [], current: [], into })} />
     </div></div>`;
+}
+
+/** Somebody else has saved: what, and whose rules are to be. */
+function Meanwhile({ base, theirs, onTheirs, onMine }) {
+  return html`<${Notice} kind="error"><p>${t.rules.meanwhile} ${t.rules.differences(shapes.differences(base.config.rules, theirs.config.rules))}</p>
+    <p class="dialog-actions"><button onClick=${onTheirs}>${t.rules.takeTheirs}</button>
+      <button class="danger" onClick=${onMine}>${t.rules.saveMine}</button></p><//>`;
 }
 
 function Tools({ drawing, start, edits, snap, setSnap, save, saving }) {
@@ -204,7 +244,7 @@ function Tools({ drawing, start, edits, snap, setSnap, save, saving }) {
     <button class="icon-only" aria-label=${t.rules.undo} title=${t.rules.undo} disabled=${!edits.canUndo} onClick=${edits.undo}><${Icon} name="undo" /></button>
     <button class="icon-only" aria-label=${t.rules.redo} title=${t.rules.redo} disabled=${!edits.canRedo} onClick=${edits.redo}><${Icon} name="redo" /></button>
     <label class="switch"><input type="checkbox" role="switch" checked=${snap} onChange=${(event) => setSnap(event.target.checked)} /><span>${t.rules.snap}</span></label>
-    <button class="primary" disabled=${!edits.isChanged || saving} onClick=${save}>${saving ? t.rules.saving : t.rules.save}</button>
+    <button class="primary" disabled=${!edits.isChanged || saving} onClick=${() => save()}>${saving ? t.rules.saving : t.rules.save}</button>
     ${edits.isChanged && html`<span class="quiet">${t.rules.unsaved}</span>`}
   </div>`;
 }

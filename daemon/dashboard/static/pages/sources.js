@@ -1,7 +1,8 @@
 // The sources of all daemons: add, change, disable and remove them, with what `lookout check` says before it is saved.
-import { at, get, send } from "../api.js";
+import { at, send } from "../api.js";
+import { load } from "../changes.js";
 import * as format from "../format.js";
-import { html, useEffect, useState } from "../html.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 import { daemons, keyOf, loaded, mayChange, refresh, sources } from "../model.js";
 import { announce, Dialog, Empty, Notice, State } from "../parts.js";
 import { setQuery } from "../router.js";
@@ -20,7 +21,10 @@ export default function Sources({ route }) {
   const [failure, setFailure] = useState(null);
   const [removing, setRemoving] = useState(null);
   const may = mayChange();
-  const change = rows.find((row) => keyOf(row.daemon, row.id) === route.query.get("change"));
+  const wanted = route.query.get("change");
+  const kept = useRef(null); // what is typed is not lost with a row that goes
+  kept.current = rows.find((row) => keyOf(row.daemon, row.id) === wanted) ?? kept.current;
+  const change = kept.current && keyOf(kept.current.daemon, kept.current.id) === wanted ? kept.current : null;
   const act = async (words, task) => {
     setFailure(null);
     try {
@@ -43,7 +47,7 @@ export default function Sources({ route }) {
     ${may && closed.length > 0 && html`<${Notice}>${t.sources.noHttp(closed.join(", "))}<//>`}
     ${may && passing.length > 0 && html`<${Notice}>${t.sources.forgets(passing.join(", "))}<//>`}
     ${failure && html`<${Notice} kind="error">${failure}<//>`}
-    ${loaded.value && !rows.length ? html`<${Empty} title=${t.wall.none} />` : html`<${Table} rows=${rows} may=${may} all=${all} act=${act} setRemoving=${setRemoving} />`}
+    ${loaded.value && !rows.length ? html`<${Empty} title=${all.some((row) => row.state !== "up") ? t.wall.unknown : t.wall.none} />` : html`<${Table} rows=${rows} may=${may} all=${all} act=${act} setRemoving=${setRemoving} />`}
     ${route.query.get("add") && may && html`<${SourceForm} daemons=${open.map((row) => row.name)} onClose=${() => setQuery({})} onDone=${done} />`}
     ${change && html`<${ChangeForm} row=${change} onClose=${() => setQuery({})} onDone=${done} />`}
     ${removing && html`<${Dialog} title=${t.sources.removeTitle(removing.id)} onClose=${() => setRemoving(null)}>
@@ -56,7 +60,7 @@ export default function Sources({ route }) {
 }
 
 function Table({ rows, may, all, act, setRemoving }) {
-  const able = new Set(all.filter((row) => row.http).map((row) => row.name));
+  const able = new Set(all.filter((row) => row.http && row.state === "up").map((row) => row.name));
   const toggle = (row) => {
     const enabled = row.enabled === false;
     act((enabled ? t.sources.enabled : t.sources.disabled)(row.id), () => send("PATCH", pathOf(row), { enabled }));
@@ -81,11 +85,11 @@ function Table({ rows, may, all, act, setRemoving }) {
 
 /** The form needs the configuration, which is not in the list. */
 function ChangeForm({ row, onClose, onDone }) {
-  const [config, setConfig] = useState(null);
+  const [opened, setOpened] = useState(null);
   const [failure, setFailure] = useState(null);
   useEffect(() => {
-    get(`${pathOf(row)}/config`).then((found) => setConfig(found.config ?? found), (error) => setFailure(error.message));
+    load(row.daemon, row.id).then(setOpened, (error) => setFailure(error.message));
   }, [row.daemon, row.id]);
   if (failure) return html`<${Dialog} title=${t.sources.form.changeTitle(row.id)} onClose=${onClose}><${Notice} kind="error">${failure}<//><//>`;
-  return config && html`<${SourceForm} daemons=${[row.daemon]} config=${config} onClose=${onClose} onDone=${onDone} />`;
+  return opened && html`<${SourceForm} daemons=${[row.daemon]} opened=${opened} onClose=${onClose} onDone=${onDone} />`;
 }
