@@ -6,9 +6,11 @@ import http.client
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
+from anyio import CapacityLimiter, to_thread
 
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.errors import LookoutError
@@ -68,6 +70,7 @@ class DaemonApi:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         timeout_s: float = _TIMEOUT_S,
     ) -> Answer:
@@ -75,6 +78,7 @@ class DaemonApi:
 
         Args:
             path: below the API's root; its parts are quoted here.
+            headers: beside the token's.
 
         Raises:
             AwayError: there is none.
@@ -84,13 +88,13 @@ class DaemonApi:
             raise AwayError(f"the page does not know the HTTP API of {address.name}: give its http:// address as well")
         if address.token is None:
             raise AwayError(f"the page has no token for the HTTP API of {address.name}: set LOOKOUT_TOKEN")
-        headers = {"Authorization": f"Bearer {address.token.reveal()}"}
+        sent = {"Authorization": f"Bearer {address.token.reveal()}", **(headers or {})}
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            sent["Content-Type"] = "application/json"
         target = f"/api/v1/{quote(path)}" + (f"?{urlencode(query)}" if query else "")
         connection = self._connection(timeout_s)
         try:
-            connection.request(method, target, body, headers)
+            connection.request(method, target, body, sent)
             answer = connection.getresponse()
             content = answer.read(_MAX_ANSWER)
             return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
@@ -106,3 +110,27 @@ class DaemonApi:
         if self._tls:
             return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=self._tls)
         return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+
+
+class Requests:
+    """Requests from the event loop: so many at once to each daemon. One that does not answer keeps no other waiting."""
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._limiters: dict[DaemonApi, CapacityLimiter] = {}
+
+    async def send(
+        self,
+        api: DaemonApi,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> Answer:
+        """See `DaemonApi.request`."""
+        limiter = self._limiters.get(api) or self._limiters.setdefault(api, CapacityLimiter(self._at_once))
+        send = partial(api.request, method, path, query=query, headers=headers, body=body, timeout_s=timeout_s)
+        return await to_thread.run_sync(send, limiter=limiter)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import msgspec
-from anyio import CapacityLimiter, to_thread
 from starlette.exceptions import HTTPException
 
-from daemon.dashboard.api import AwayError
+from daemon.dashboard.api import AwayError, Requests
 from daemon.dashboard.watched import WatchedDaemon
 from daemon.messages import Event
 
@@ -70,7 +68,7 @@ class EventList:
     """Answers requests for events."""
 
     def __init__(self) -> None:
-        self._limiter = CapacityLimiter(4)
+        self._requests = Requests(4)
 
     async def find(self, daemons: list[WatchedDaemon], query: EventQuery) -> dict[str, Any]:
         """The body of an answer; daemons that do not answer are named."""
@@ -107,9 +105,9 @@ class EventList:
         """Events of one daemon, newest first, and why its journal is not among them."""
         reason = None
         if daemon.api.exists:
-            request = partial(daemon.api.request, "GET", "events", query=_forwarded(query, daemon.name))
+            forwarded = _forwarded(query, daemon.name)
             try:
-                answer = await to_thread.run_sync(request, limiter=self._limiter)
+                answer = await self._requests.send(daemon.api, "GET", "events", query=forwarded)
                 if answer.status == 200:
                     return msgspec.json.decode(answer.body, type=_Page).events[::-1], None
                 reason = answer.error

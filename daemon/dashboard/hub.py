@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 import structlog
-from anyio import CapacityLimiter, to_thread
 
 from daemon.clock import Clock
 from daemon.dashboard.addresses import DaemonAddress
-from daemon.dashboard.api import AwayError
+from daemon.dashboard.api import AwayError, Requests
 from daemon.dashboard.history import Tracks
 from daemon.dashboard.link import Arrived, Link, LinkState
+from daemon.dashboard.owned import joined
 from daemon.dashboard.viewers import Selection, Viewer
-from daemon.dashboard.watched import Facts, Row, WatchedDaemon
+from daemon.dashboard.watched import Facts, FleetSource, Row, WatchedDaemon
 from daemon.epochs import Epochs
 from daemon.messages import Counts, Detections, Event, Message, Metrics, Owner, Packets, Status, decode, topic
 
@@ -27,6 +27,7 @@ _encode = msgspec.json.Encoder().encode
 _rows = msgspec.json.Decoder(list[Row]).decode
 _facts = msgspec.json.Decoder(Facts).decode
 _REFRESH_S = 0.5  # looks for daemons whose list of sources is out of date
+_TICK_S = 2.0
 _ANYWAY_S = 15.0  # asked this often while somebody looks
 _WITHOUT_OWNER = (b'"owner":null}', b"\xa5owner\xc0")  # how messages end, for those that need not be read
 _KINDS = {Status: "status", Event: "event", Counts: "counts", Metrics: "metrics"}
@@ -49,13 +50,13 @@ class Hub:
         self.epochs = Epochs()
         self._links: dict[str, Link] = {}
         self._viewers: dict[Viewer, None] = {}
-        self._asking = CapacityLimiter(4)
+        self._requests = Requests(2)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.on_packets: Callable[[str, Packets], None] = lambda _, __: None
         self.on_change: Callable[[str, str | None], None] = lambda _, __: None
         self._watched: dict[str, frozenset[str]] = {}  # sources by daemon
         self._busy: set[str] = set()  # daemons whose last batch is being worked on
-        self._refreshing: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """In the event loop: connect to all daemons."""
@@ -64,7 +65,8 @@ class Hub:
             link = Link(daemon.address, self._clock, partial(self._deliver, name), partial(self._tell_state, name))
             self._links[name] = link
             link.start()
-        self._refreshing = asyncio.ensure_future(self._refresh())
+        keeping = [self._keep_fresh(daemon) for daemon in self.daemons.values()]
+        self._tasks = [asyncio.ensure_future(work) for work in (*keeping, self._tick())]
 
     def close(self) -> None:
         """From any thread, after the event loop has ended or while it runs."""
@@ -80,6 +82,7 @@ class Hub:
     def join(self, viewer: Viewer) -> None:
         """Add a viewer, and tell it the state of everything."""
         self._viewers[viewer] = None
+        viewer.put(self._time())
         for daemon in self.daemons.values():
             viewer.put(_encoded("daemon", daemon.name, daemon.entry()))
             daemon.stale = True
@@ -128,9 +131,18 @@ class Hub:
             wanted = [*sorted(asked[name]), *sorted(tracked)]
             link.want([*watched, *(topic("detections", source) for source in wanted if daemon.knows(source))])
 
-    def _tell(self, viewers: Iterable[Viewer], message: bytes) -> None:
+    def _tell(self, viewers: Iterable[Viewer], message: bytes, *, perishable: bool = False) -> None:
         for viewer in viewers:
-            viewer.put(message)
+            viewer.put(message, perishable=perishable)
+
+    async def _tick(self) -> None:
+        """Viewers hear something at least this often, or know that they are cut off; and they learn the time."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._tell(self._viewers, self._time())
+
+    def _time(self) -> bytes:
+        return _encode({"kind": "tick", "at": self._clock.utc_ns() / 1e9})
 
     # --- from the daemons' threads ---------------------------------------------------------------------------------
 
@@ -156,6 +168,10 @@ class Hub:
             level = log.warning if state == "away" else log.info
             level(f"daemon {state}", daemon=name, **({"reason": reason} if reason else {}))
         daemon.state, daemon.reason = state, reason
+        if state == "away":
+            daemon.note_away(daemon.since_s)
+            for mate in self.daemons.values():  # who may have its sources by now
+                mate.stale = mate.stale or (mate.facts.fleet is not None and mate.facts.fleet == daemon.facts.fleet)
         daemon.stale = daemon.stale or state == "up"
         self._tell(self._viewers, _encoded("daemon", name, daemon.entry()))
         self.on_change(name, None)
@@ -181,6 +197,9 @@ class Hub:
         if isinstance(message, Packets):
             self.on_packets(daemon.name, message)
             return
+        if missed := daemon.note_index(arrived.topic, message.index):
+            daemon.stale = True
+            self._tell(self._viewers, _encode({"kind": "missed", "daemon": daemon.name, "messages": missed}))
         if not isinstance(message, Metrics) and not self.admits(daemon.name, message.source, message.owner):
             return
         self._remember(daemon, message)
@@ -188,7 +207,8 @@ class Hub:
             self.on_change(daemon.name, message.source)
         text = _encoded(_KINDS[type(message)], daemon.name, message)
         if isinstance(message, Metrics):
-            self._tell((viewer for viewer in self._viewers if viewer.selection.metrics), text)
+            wanting = (viewer for viewer in self._viewers if viewer.selection.metrics)
+            self._tell(wanting, text, perishable=True)
             self._tell_drops(daemon)
         elif isinstance(message, Event):
             self._tell((viewer for viewer in self._viewers if viewer.selection.events), text)
@@ -211,7 +231,12 @@ class Hub:
         key = (daemon.name, source)
         watching = [viewer for viewer in self._viewers if key in viewer.sources]
         if watching:
-            self._tell(watching, b'{"kind":"detections","daemon":"%b","message":%b}' % (daemon.name.encode(), payload))
+            text = b'{"kind":"detections","daemon":"%b","message":%b}' % (daemon.name.encode(), payload)
+            self._tell(watching, text, perishable=True)
+
+    def sources(self) -> list[dict[str, Any]]:
+        """All sources of all daemons: of a fleet each one once, as its owner has it."""
+        return joined([*self.daemons.values()])
 
     def admits(self, daemon: str, source: str, owner: Owner | None) -> bool:
         """Whether a message or a packet is of a source's newest owner; any thread may ask."""
@@ -223,7 +248,7 @@ class Hub:
     def _remember(self, daemon: WatchedDaemon, message: Message) -> None:
         if isinstance(message, Status):
             is_new = not daemon.knows(message.source)
-            daemon.note_status(message)
+            daemon.note_status(message, self._clock.utc_ns() / 1e9)
             if is_new:
                 self._want()
         elif isinstance(message, Metrics):
@@ -243,51 +268,44 @@ class Hub:
         if daemon.fenced:
             self._tell(self._viewers, _encoded("daemon", daemon.name, daemon.entry()))
         for source, row in last.sources.items():
-            self._tell(
-                self._viewers,
-                _encode(
-                    {
-                        "kind": "drops",
-                        "daemon": daemon.name,
-                        "source": source,
-                        "per_minute": daemon.figures.drops_per_minute(source),
-                        "captured_fps": row.captured_fps,
-                        "analysed_fps": row.published_fps,
-                    }
-                ),
-            )
+            drops = {
+                "kind": "drops",
+                "daemon": daemon.name,
+                "source": source,
+                "per_minute": daemon.figures.drops_per_minute(source),
+                "captured_fps": row.captured_fps,
+                "analysed_fps": row.published_fps,
+            }
+            self._tell(self._viewers, _encode(drops), perishable=True)
 
     # --- what the daemons' HTTP APIs tell --------------------------------------------------------------------------
 
-    async def _refresh(self) -> None:
-        """Ask for the sources of daemons where they may have changed."""
-        asked_s = dict.fromkeys(self.daemons, 0.0)
+    async def _keep_fresh(self, daemon: WatchedDaemon) -> None:
+        """Ask a daemon for its sources where they may have changed."""
+        asked_s = 0.0
         while True:
             await asyncio.sleep(_REFRESH_S)
             now = self._clock.monotonic_ns() / 1e9
-            due = [
-                daemon
-                for daemon in self.daemons.values()
-                if daemon.api.exists
-                and daemon.state == "up"
-                and (daemon.stale or (self._viewers and now - asked_s[daemon.name] > _ANYWAY_S))
-            ]
-            for daemon in due:
-                asked_s[daemon.name] = now
-            for result in await asyncio.gather(*(self.refresh(daemon) for daemon in due), return_exceptions=True):
-                if isinstance(result, Exception):
-                    log.error("a daemon's sources cannot be asked for", exc_info=result)
+            is_due = daemon.stale or (self._viewers and now - asked_s > _ANYWAY_S)
+            if not (is_due and daemon.api.exists and daemon.state == "up"):
+                continue
+            asked_s = now
+            try:
+                await self.refresh(daemon)
+            except Exception:
+                log.exception("a daemon's sources cannot be asked for", daemon=daemon.name)
 
     async def refresh(self, daemon: WatchedDaemon) -> None:
         """Ask a daemon for its sources and facts; keeps what is known if it does not answer."""
         daemon.stale = False
         try:
-            facts = await self.get(daemon, "daemon")
-            rows = await self.get(daemon, "sources")
+            facts = await self._requests.send(daemon.api, "GET", "daemon")
+            rows = await self._requests.send(daemon.api, "GET", "sources")
             if facts.status == 200:
                 daemon.facts = _facts(facts.body)
             if rows.status == 200:
                 daemon.note_rows(_rows(rows.body))
+            daemon.in_fleet = await self._ask_fleet(daemon)
             problem = None if rows.status == 200 else f"its HTTP API refuses: {rows.error}"
         except (AwayError, msgspec.MsgspecError) as error:
             problem = str(error)[:200]
@@ -300,9 +318,19 @@ class Hub:
         self.on_change(daemon.name, None)
         self._tell(self._viewers, _encode({"kind": "sources", "daemon": daemon.name}))
 
-    async def get(self, daemon: WatchedDaemon, path: str) -> Any:
-        """GET from a daemon. Raises AwayError."""
-        return await to_thread.run_sync(partial(daemon.api.request, "GET", path), limiter=self._asking)
+    async def _ask_fleet(self, daemon: WatchedDaemon) -> dict[str, FleetSource] | None:
+        """What its fleet says of sources, while another member is away; None otherwise."""
+        others = (row for row in self.daemons.values() if row.facts.fleet == daemon.facts.fleet)
+        if daemon.facts.fleet is None or all(row.state == "up" for row in others):
+            return None
+        answer = await self._requests.send(daemon.api, "GET", "fleet")
+        return {row.id: row for row in _fleet(answer.body).sources} if answer.status == 200 else None
+
+
+class _Fleet(msgspec.Struct):
+    """The part of `GET /api/v1/fleet` that is used here."""
+
+    sources: list[FleetSource]
 
 
 class _Owned(msgspec.Struct):
@@ -311,6 +339,7 @@ class _Owned(msgspec.Struct):
     owner: Owner | None = None
 
 
+_fleet = msgspec.json.Decoder(_Fleet).decode
 _owned_json, _owned_msgpack = msgspec.json.Decoder(_Owned), msgspec.msgpack.Decoder(_Owned)
 
 

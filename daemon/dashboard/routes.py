@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import structlog
-from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -21,7 +20,7 @@ from starlette.websockets import WebSocket
 from daemon import __version__
 from daemon.clock import Clock
 from daemon.config import DashboardConfig, Role
-from daemon.dashboard.api import CHANGE_TIMEOUT_S, Answer, AwayError
+from daemon.dashboard.api import CHANGE_TIMEOUT_S, Answer, AwayError, Requests
 from daemon.dashboard.event_list import EventList, event_row, query_of
 from daemon.dashboard.guard import Guard, cookie_of, person_of
 from daemon.dashboard.hub import Hub
@@ -50,8 +49,8 @@ class PageRoutes:
         self._config, self._hub, self._sessions = config, hub, sessions
         self._cookie = f"lookout_{config.port}"  # cookies do not know ports
         self._files, self._stills, self._events = StaticFiles(), Stills(clock), EventList()
-        self._changing, self._trying, self._fetching = CapacityLimiter(2), CapacityLimiter(2), CapacityLimiter(4)
-        self._sockets = Sockets(config.max_viewers, hub, live)
+        self._changing, self._trying, self._fetching = Requests(2), Requests(2), Requests(4)
+        self._sockets = Sockets(config.max_viewers, hub, live, clock)
 
     def starlette(self) -> Starlette:
         view, operate = partial(self._guarded, "view"), partial(self._guarded, "operate")
@@ -72,6 +71,7 @@ class PageRoutes:
             Route("/api/sources/{d}/{s}", operate(self._remove), methods=["DELETE"]),
             Route("/api/sources/{d}/{s}/config", view(self._source_config), methods=["GET"]),
             Route("/api/sources/{d}/{s}/recent", view(self._recent), methods=["GET"]),
+            Route("/api/sources/{d}/{s}/states", view(self._states), methods=["GET"]),
             Route("/api/health/{d}", view(self._health), methods=["GET"]),
             Route("/api/fleets", view(self._list_fleets), methods=["GET"]),
             Route("/api/fleet/{d}/{command}", operate(self._command_fleet), methods=["POST"]),
@@ -125,7 +125,7 @@ class PageRoutes:
         return _json([daemon.entry() for daemon in self._hub.daemons.values()])
 
     async def _list_sources(self, _: Request) -> Response:
-        return _json([daemon.source(id) for daemon in self._hub.daemons.values() for id in daemon.sources])
+        return _json(self._hub.sources())
 
     async def _still(self, request: Request) -> Response:
         daemon, source = self._daemon_of(request), request.path_params["s"]
@@ -171,6 +171,12 @@ class PageRoutes:
         except ValueError as error:
             raise HTTPException(400, "seconds: is not a number") from error
         return _json(self._hub.keep_tracks(daemon, source).document(seconds))
+
+    async def _states(self, request: Request) -> Response:
+        daemon, source = self._daemon_of(request), request.path_params["s"]
+        if daemon.source(source) is None:
+            raise HTTPException(404, "no such source")
+        return _json([*daemon.states.get(source, ())])
 
     async def _health(self, request: Request) -> Response:
         daemon = self._daemon_of(request)
@@ -221,14 +227,16 @@ class PageRoutes:
         query = {"persist": "true"} if daemon.facts.persists else {}
         if request.query_params.get("dry_run", "").lower() in _TRUE:
             return await self._try(daemon, body, request.path_params.get("s"))
-        send = partial(daemon.api.request, method, path, query=query, body=body, timeout_s=CHANGE_TIMEOUT_S)
-        answer = await to_thread.run_sync(send, limiter=self._changing)
+        send = partial(self._changing.send, daemon.api, method, path, timeout_s=CHANGE_TIMEOUT_S)
+        answer = await send(query=query, headers=_forwarded(request), body=body)
         person = person_of(request)
         audit = {"daemon": daemon.name, "path": path, "by": person.name if person else "?", "peer": peer_of(request)}
         done = answer.status < 300
         log.info(event if done else f"{event}: refused", **audit, **({} if done else {"reason": answer.error}))
         await self._hub.refresh(daemon)
         headers = {"X-Persisted": str("persist" in query).lower()}
+        if tag := answer.headers.get("etag"):
+            headers["ETag"] = tag
         return Response(answer.body, answer.status, headers, media_type="application/json" if answer.body else None)
 
     async def _try(self, daemon: WatchedDaemon, body: bytes | None, source: str | None) -> Response:
@@ -236,8 +244,8 @@ class PageRoutes:
         if body is None:
             return _json({"ok": True, "lines": ["its frames and its counts end; its events stay in the journal"]})
         query = {"id": source} if source else {}
-        send = partial(daemon.api.request, "POST", "check", query=query, body=body, timeout_s=CHANGE_TIMEOUT_S)
-        answer = await to_thread.run_sync(send, limiter=self._trying)
+        send = partial(self._trying.send, daemon.api, "POST", "check", timeout_s=CHANGE_TIMEOUT_S)
+        answer = await send(query=query, body=body)
         return Response(answer.body, answer.status, media_type="application/json")
 
     async def _request(self, daemon: WatchedDaemon, method: str, path: str) -> Answer:
@@ -246,7 +254,7 @@ class PageRoutes:
         Raises:
             HTTPException, AwayError: it refuses, or does not answer.
         """
-        answer = await to_thread.run_sync(partial(daemon.api.request, method, path), limiter=self._fetching)
+        answer = await self._fetching.send(daemon.api, method, path)
         if answer.status != 200:
             raise HTTPException(answer.status if answer.status in (404, 409, 503) else 502, answer.error)
         return answer
@@ -288,6 +296,11 @@ class PageRoutes:
             return await handler(request)
 
         return guarded
+
+
+def _forwarded(request: Request) -> dict[str, str]:
+    """The headers of a change that are the daemon's business."""
+    return {name: value for name in ("If-Match",) if (value := request.headers.get(name))}
 
 
 class _Login(msgspec.Struct, forbid_unknown_fields=True):

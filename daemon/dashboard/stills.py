@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import msgspec
-from anyio import CapacityLimiter, to_thread
 
 from daemon.clock import Clock
-from daemon.dashboard.api import Answer, AwayError
+from daemon.dashboard.api import Answer, AwayError, Requests
 from daemon.dashboard.watched import WatchedDaemon
 
 _FRESH_NS = 150_000_000  # a still this young is given to others as well
-_AT_ONCE = 6  # requests to all daemons; a daemon encodes four at once
+_AT_ONCE = 6  # requests to a daemon, which encodes four at once
 _MAX_WAITING = 200
 _TIMEOUT_S = 8.0
 
@@ -39,7 +37,7 @@ class Stills:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._limiter = CapacityLimiter(_AT_ONCE)
+        self._requests = Requests(_AT_ONCE)
         self._latest: dict[tuple[str, str], tuple[int, Still]] = {}
         self._asked: dict[tuple[str, str], asyncio.Task[Still]] = {}
 
@@ -57,9 +55,9 @@ class Stills:
         return await asyncio.shield(task)
 
     async def _fetch(self, daemon: WatchedDaemon, source: str, key: tuple[str, str]) -> Still:
-        send = partial(daemon.api.request, "GET", f"sources/{source}/snapshot.jpg", timeout_s=_TIMEOUT_S)
+        path = f"sources/{source}/snapshot.jpg"
         try:
-            found = _still_of(await to_thread.run_sync(send, limiter=self._limiter))
+            found = _still_of(await self._requests.send(daemon.api, "GET", path, timeout_s=_TIMEOUT_S))
         except AwayError as error:
             found = Still(503, reason=str(error))
         finally:

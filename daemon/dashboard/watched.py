@@ -14,6 +14,9 @@ from daemon.dashboard.link import LinkState
 from daemon.messages import Counts, Event, Metrics, Status, VideoFormat
 
 _MAX_EVENTS = 500  # kept for a daemon without a journal
+_MAX_STATES = 500  # of a source
+_STATES_S = 3600.0
+_WITHOUT_PACKETS = ("camera", "synthetic")
 _LIVE_CODECS = ("h264", "hevc")
 
 
@@ -37,6 +40,27 @@ class Facts(msgspec.Struct):
     persists: bool = False
 
 
+class FleetSource(msgspec.Struct):
+    """A source as its fleet knows it."""
+
+    id: str
+    state: str
+    owner: str | None = None
+    reason: str | None = None
+
+
+class StateSince(msgspec.Struct, frozen=True):
+    """A state of a source.
+
+    Attributes:
+        at: since when, UTC, s.
+    """
+
+    at: float
+    state: str
+    reason: str | None
+
+
 class WatchedDaemon:
     """One daemon.
 
@@ -44,8 +68,11 @@ class WatchedDaemon:
         api_problem: why its HTTP API does not answer; None if it does, or there is none.
         rows: its sources by id, as its HTTP API told last; empty without one.
         statuses: the last status of each source.
+        states: of each source over the last hour, as far as they were heard of.
         stale: `rows` should be asked for again.
         fenced: messages that were left out, because another daemon is the source's owner now.
+        missed: messages about sources that were sent, and did not come.
+        in_fleet: what its fleet says of all sources, by id; None if it was not asked.
     """
 
     def __init__(self, address: DaemonAddress, now_s: float) -> None:
@@ -62,8 +89,11 @@ class WatchedDaemon:
         self.figures = Figures()
         self.tracks: dict[str, Tracks] = {}
         self.events: deque[Event] = deque(maxlen=_MAX_EVENTS)
+        self.states: dict[str, deque[StateSince]] = {}
         self.stale = True
-        self.fenced = 0
+        self.fenced = self.missed = 0
+        self.in_fleet: dict[str, FleetSource] | None = None
+        self._expected: dict[bytes, int] = {}  # the next number of each topic
 
     @property
     def name(self) -> str:
@@ -84,6 +114,7 @@ class WatchedDaemon:
             "http": self.api.exists,
             "persists": self.facts.persists,
             "fenced": self.fenced,
+            "missed": self.missed,
         }
 
     def note_instance(self, instance: str) -> bool:
@@ -94,14 +125,38 @@ class WatchedDaemon:
         if is_new:
             self.statuses.clear()
             self.counts.clear()
+            self._expected.clear()
         self.stale = True
         return is_new
 
-    def note_status(self, message: Status) -> None:
+    def note_index(self, topic: bytes, index: int) -> int:
+        """Note the number of a message on its topic; returns how many before it did not come."""
+        missed = max(0, index - self._expected.get(topic, index))
+        self._expected[topic] = index + 1
+        self.missed += missed
+        return missed
+
+    def note_status(self, message: Status, now_s: float) -> None:
         known = self.statuses.get(message.source)
         if known is None or message.state == "ended" or message.source not in self.rows:
             self.stale = True  # it may be new, changed or removed
         self.statuses[message.source] = message
+        self._note_state(message.source, StateSince(message.at / 1e9, message.state, message.reason), now_s)
+
+    def note_away(self, now_s: float) -> None:
+        """The daemon is away, and so are its sources."""
+        for source in self.sources:
+            self._note_state(source, StateSince(now_s, "away", self.reason), now_s)
+
+    def _note_state(self, source: str, found: StateSince, now_s: float) -> None:
+        """A state that is told again began when it began; each other one, when it was heard of: clocks differ."""
+        rows = self.states.setdefault(source, deque(maxlen=_MAX_STATES))
+        if rows and (rows[-1].state, rows[-1].reason) == (found.state, found.reason):
+            return
+        at = now_s if rows else min(now_s, found.at)
+        rows.append(StateSince(at, found.state, found.reason))
+        while len(rows) > 1 and rows[1].at < now_s - _STATES_S:
+            rows.popleft()
 
     def note_rows(self, rows: list[Row]) -> None:
         self.rows = {str(row.config.get("id")): row for row in rows}
@@ -109,6 +164,8 @@ class WatchedDaemon:
             del self.statuses[source]
             self.counts.pop(source, None)
             self.tracks.pop(source, None)
+        for source in self.states.keys() - self.rows.keys():
+            del self.states[source]
 
     def knows(self, source: str) -> bool:
         """Whether the daemon has told of such a source."""
@@ -136,7 +193,7 @@ class WatchedDaemon:
             "daemon": self.name,
             "id": id,
             "state": self._state(id),
-            "reason": (status.reason if status else None) or (row.failure if row else None),
+            "reason": self._reason(id),
             "retry_in_s": status.retry_in_s if status else None,
             "session": status.session if status else None,
             "type": config.get("type"),
@@ -151,7 +208,7 @@ class WatchedDaemon:
             "codec": format.codec if format else None,
             "decoder": format.decoder if format else None,
             "notes": format.notes if format else (),
-            "live": "mse" if format and format.codec in _LIVE_CODECS else "jpeg",
+            "live": self._live(config, format),
             "rules": config.get("rules", []),
             "tracking": id in self.facts.tracked,
             "enabled": is_enabled,
@@ -166,6 +223,24 @@ class WatchedDaemon:
         if row is not None and not row.config.get("enabled", True):
             return "disabled"
         return status.state if status else row.state if row else "connecting"
+
+    def epoch(self, id: str) -> int:
+        """Of its ownership of a source, as its last status says; -1 if it is not known."""
+        status = self.statuses.get(id)
+        return status.owner.epoch if status and status.owner else -1
+
+    def _reason(self, id: str) -> str | None:
+        row, status = self.rows.get(id), self.statuses.get(id)
+        if self.state != "up":
+            return self.reason
+        return (status.reason if status else None) or (row.failure if row else None)
+
+    @staticmethod
+    def _live(config: dict[str, Any], format: VideoFormat | None) -> str | None:
+        """How it is shown: as video, or as stills; None while nobody knows."""
+        if format is not None:
+            return "mse" if format.codec in _LIVE_CODECS else "jpeg"
+        return "jpeg" if config.get("type") in _WITHOUT_PACKETS else None
 
     def note_metrics(self, message: Metrics) -> None:
         self.figures.add(message)

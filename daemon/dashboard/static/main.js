@@ -43,7 +43,7 @@ function Account() {
 function Title({ page, parts }) {
   const rows = useStore(sources);
   useEffect(() => {
-    const down = [...rows.values()].filter((row) => row.state === "down").length;
+    const down = [...rows.values()].filter((row) => row.state === "down" || row.state === "away").length;
     document.title = `${down ? `(${down}) ` : ""}${t.titles[page]?.(...parts) ?? t.titles.missing()} – Lookout`;
   });
   return null;

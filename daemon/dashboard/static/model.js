@@ -1,12 +1,13 @@
 // All that the pages know of daemons, sources and events: first from requests, then from the feed.
 import { get } from "./api.js";
+import { tellTime, utc } from "./clock.js";
 import { feed } from "./feed.js";
 import { FrameLog } from "./frames.js";
 import { Store } from "./store.js";
 
 const REFRESH_MS = 5000;
 const MAX_EVENTS = 300;
-const MAX_STATES = 100;
+const MAX_GAPS = 20;
 
 export const session = new Store(null); // {role, login, version}
 export const daemons = new Store(new Map());
@@ -15,6 +16,8 @@ export const events = new Store([]); // newest first
 export const metrics = new Store(new Map()); // the latest message of each daemon
 export const counts = new Store(new Map());
 export const skipped = new Store(0);
+export const missed = new Store(0); // how often messages did not come: what was loaded before is not all
+export const gaps = new Store([]); // {daemon, from, until}: no message came, of a daemon or, if null, of any; UTC, s
 export const loaded = new Store(false);
 const logs = new Map();
 
@@ -36,29 +39,38 @@ export async function loadSession() {
 export async function refresh() {
   const [rows, found] = await Promise.all([get("/api/daemons"), get("/api/sources")]);
   daemons.set(new Map(rows.map((row) => [row.name, row])));
-  sources.set(new Map(found.map((row) => [keyOf(row.daemon, row.id), withStates(row)])));
+  sources.set(new Map(found.map((row) => [keyOf(row.daemon, row.id), completed(row)])));
   loaded.set(true);
 }
 
-/** Keep the states that were seen, which a request does not tell. */
-function withStates(row) {
-  const before = sources.value.get(keyOf(row.daemon, row.id));
-  const states = row.states ?? before?.states ?? [{ at: Date.now() / 1000, state: row.state, reason: row.reason }];
-  if (row.counts) counts.value.set(keyOf(row.daemon, row.id), row.counts);
+const sizeOf = ({ width, height, pixel_aspect = 1 }) => ({ width, height, pixel_aspect });
+
+/** With what messages tell, and a request does not. */
+function completed(row) {
+  const key = keyOf(row.daemon, row.id);
+  const before = sources.value.get(key);
+  if (row.counts) counts.value.set(key, row.counts);
   const isBusy = row.counts?.occupancy.some((one) => one.count > 0);
-  return { ...row, states, activeAt: isBusy ? Date.now() / 1000 : (before?.activeAt ?? 0) };
+  const { newest } = frameLog(row.daemon, row.id);
+  const size = newest && newest.session === row.session ? sizeOf(newest.image) : null;
+  return { ...row, ...size, activeAt: isBusy ? Date.now() / 1000 : (before?.activeAt ?? 0) };
+}
+
+/** The source itself, where another member of its fleet has it now; null if there is none. */
+export function movedTo(daemon, id) {
+  const fleet = daemons.value.get(daemon)?.fleet;
+  if (!fleet) return null;
+  return [...sources.value.values()].find((row) => row.id === id && row.daemon !== daemon && daemons.value.get(row.daemon)?.fleet === fleet) ?? null;
 }
 
 function onStatus({ daemon, message }) {
   const key = keyOf(daemon, message.source);
   const row = sources.value.get(key);
   if (!row) return again();
-  const { state, reason, format } = message;
-  const last = row.states[row.states.length - 1];
-  if (!last || last.state !== state || last.reason !== reason) {
-    row.states = [...row.states, { at: message.at / 1e9, state, reason }].slice(-MAX_STATES);
-  }
-  Object.assign(row, { state, reason }, format && { width: format.width, height: format.height, codec: format.codec });
+  const { state, reason, format, session } = message;
+  Object.assign(row, { state, reason, session });
+  if (format) Object.assign(row, { width: format.width, height: format.height, pixel_aspect: format.pixel_aspect, codec: format.codec });
+  if (format && row.live === null) again();
   sources.touch();
 }
 
@@ -71,6 +83,12 @@ function onEvent({ daemon, message, has_snapshot: hasSnapshot }) {
 
 function onDetections({ daemon, message }) {
   frameLog(daemon, message.source).add(message);
+  const row = sources.value.get(keyOf(daemon, message.source));
+  const size = sizeOf(message.image);
+  if (row && Object.keys(size).some((name) => row[name] !== size[name])) {
+    Object.assign(row, size); // a camera may change it while it is connected
+    sources.touch();
+  }
   if (message.detections.length) noteActivity(daemon, message.source);
 }
 
@@ -93,11 +111,35 @@ function onDaemon(message) {
   const before = daemons.value.get(entry.name);
   daemons.set(new Map(daemons.value).set(entry.name, { ...before, ...entry }));
   if (before?.instance !== entry.instance || before?.state !== entry.state) again();
+  if (before?.state === "away" && entry.state === "up") noteGap(entry.name, before.since);
+}
+
+/** No message came for a while: what was loaded before must be loaded again, and some is in no journal. */
+function noteGap(daemon, from) {
+  gaps.set([...gaps.value, { daemon, from, until: utc() }].slice(-MAX_GAPS));
+  missed.update((n) => n + 1);
+  again();
+}
+
+let closedAt = null; // since when the feed is cut off, UTC, s
+
+function onClosed() {
+  closedAt ??= utc() - (performance.now() - feed.heardAt) / 1000;
+}
+
+function onOpen() {
+  if (closedAt === null) return again();
+  noteGap(null, closedAt);
+  closedAt = null;
+  return undefined;
 }
 
 /** Begin to follow; called once, when the session may view. */
 export function follow() {
-  feed.on("open", again);
+  feed.on("open", onOpen);
+  feed.on("closed", onClosed);
+  feed.on("tick", ({ at }) => tellTime(at));
+  feed.on("missed", ({ daemon }) => noteGap(daemon, utc()));
   feed.on("status", onStatus);
   feed.on("event", onEvent);
   feed.on("detections", onDetections);
@@ -113,9 +155,9 @@ export function follow() {
     metrics.value.set(daemon, message);
     metrics.touch();
   });
-  feed.on("skipped", ({ messages }) => {
-    skipped.update((n) => n + (messages ?? 1));
-    again();
+  feed.on("skipped", ({ messages, lost }) => {
+    skipped.update((n) => n + messages);
+    if (lost) noteGap(null, utc());
   });
   again();
   setInterval(() => document.hidden || again(), REFRESH_MS);

@@ -1,11 +1,11 @@
 // What happened: filters, pictures, and a link for each event. New events appear by themselves.
 import { at, get } from "../api.js";
-import { EventRow, linkOf, pictureOf } from "../event_row.js";
+import { EventPicture, EventRow, linkOf } from "../event_row.js";
 import * as format from "../format.js";
 import { html, useEffect, useState } from "../html.js";
-import { daemons, events, sources } from "../model.js";
+import { daemons, events, gaps, missed, sources } from "../model.js";
 import { Dialog, Empty, Facts, Field, Notice } from "../parts.js";
-import { setQuery } from "../router.js";
+import { back, setQuery, withQuery } from "../router.js";
 import { useStore } from "../store.js";
 import { t } from "../texts.js";
 
@@ -36,7 +36,7 @@ export function matches(event, filters) {
 
 function usePages(filters) {
   const [state, setState] = useState({ rows: [], cursor: null, missing: [], busy: true, failure: null });
-  const key = JSON.stringify(filters);
+  const key = `${JSON.stringify(filters)} ${useStore(missed)}`;
   const load = async (rows, cursor, isCurrent = () => true) => {
     setState((before) => ({ ...before, busy: true, failure: null }));
     try {
@@ -63,17 +63,30 @@ export default function Events({ route }) {
   const page = usePages(filters);
   const fresh = useStore(events).filter((event) => matches(event, filters));
   const known = new Set(page.rows.map((event) => event.id));
-  const rows = [...fresh.filter((event) => !known.has(event.id)), ...page.rows].sort((a, b) => b.at - a.at);
+  // What the journal has between the last row of the page and those that came before it is not here yet.
+  const last = page.cursor ? page.rows[page.rows.length - 1].at : 0;
+  const rows = [...fresh.filter((event) => !known.has(event.id) && event.at >= last), ...page.rows].sort((a, b) => b.at - a.at);
   const set = (changes) => setQuery({ ...filters, ...changes, event: "" });
   return html`
     <div class="bar"><h1>${t.events.title} <small>${t.events.live}</small></h1></div>
     <${Filters} filters=${filters} rows=${rows} set=${set} />
     ${page.failure && html`<${Notice} kind="error">${page.failure}<//>`}
+    <${Gaps} missing=${page.missing} />
     ${page.missing.map((row) => html`<${Notice} kind="warning">${t.events.missing(row)}<//>`)}
     ${!rows.length && !page.busy && !page.failure && html`<${Empty} title=${t.events.none}><p>${t.events.noneHint}</p><//>`}
-    <ul class="event-list" aria-label=${t.events.title}>${rows.map((event) => html`<${EventRow} key=${event.daemon + event.id} event=${event} fresh=${!known.has(event.id)} />`)}</ul>
+    <ul class="event-list" aria-label=${t.events.title}>${rows.map((event) => html`<${EventRow} key=${event.daemon + event.id} event=${event}
+      href=${withQuery({ ...filters, event: `${event.daemon}/${event.id}` })} fresh=${!known.has(event.id)} />`)}</ul>
     ${page.cursor && html`<button onClick=${page.more} disabled=${page.busy}>${t.events.more}</button>`}
-    ${open && html`<${Opened} path=${open} rows=${rows} onClose=${() => setQuery(filters)} />`}`;
+    ${open && html`<${Opened} key=${open} path=${open} rows=${rows} onClose=${() => back(withQuery(filters))} />`}`;
+}
+
+/** When no messages came of daemons without a journal: what happened then is nowhere. */
+function Gaps({ missing }) {
+  const without = [...useStore(daemons).values()].map((row) => row.name)
+    .filter((name) => !daemons.value.get(name).http || missing.some((row) => row.daemon === name));
+  const rows = useStore(gaps).map((gap) => ({ ...gap, names: without.filter((name) => gap.daemon === null || gap.daemon === name) }));
+  return rows.filter((gap) => gap.names.length).slice(-3).map((gap) => html`<${Notice} key=${gap.from} kind="warning">
+    ${t.events.gap(format.timeOf(gap.from), format.timeOf(gap.until), gap.names.join(", "))}<//>`);
 }
 
 function Filters({ filters, rows, set }) {
@@ -128,7 +141,7 @@ function Details({ event }) {
     .then(() => setCopied(t.events.copied), () => setCopied(t.events.copyFailed)) ?? setCopied(t.events.copyFailed);
   return html`
     ${event.has_snapshot
-      ? html`<img class="snapshot" src=${pictureOf(event)} alt=${t.events.say(event)} />`
+      ? html`<${EventPicture} event=${event} name="snapshot" words=${t.events.say(event)} />`
       : html`<p class="quiet">${t.events.noPicture}</p>`}
     <${Facts} rows=${[
       [t.events.when, html`<time datetime=${format.isoOf(event.at / 1e9)}>${format.dateOf(event.at / 1e9)}</time>`],

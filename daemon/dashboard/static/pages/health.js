@@ -92,6 +92,7 @@ function factsOf(row, latest) {
     latest && [t.health.files, format.count(latest.process.open_files)],
     latest && [t.health.subscriptions, format.count(latest.publisher.subscriptions)],
     latest && [t.health.outbox, `${latest.publisher.outbox} / ${latest.publisher.outbox_limit}`],
+    row.missed > 0 && [t.health.missed, format.count(row.missed)],
     row.fenced > 0 && [t.health.fenced, format.count(row.fenced)],
     gpu && [t.health.gpu, `${gpu.name}, ${format.percent(gpu.utilisation)}`],
     gpu?.throttled?.length > 0 && [t.health.throttled, gpu.throttled.join(", ")],

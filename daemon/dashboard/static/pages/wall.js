@@ -67,6 +67,8 @@ function summaryOf(rows) {
 }
 
 function NoCameras() {
+  const away = [...useStore(daemons).values()].filter((row) => row.state !== "up");
+  if (away.length) return html`<${Empty} title=${t.wall.unknown}><p>${t.wall.unknownHint(away)}</p><//>`;
   return html`<${Empty} title=${t.wall.none}><p>${t.wall.noneHint}</p>
     ${mayChange() && html`<a class="button primary" href="/sources?add=1">${t.wall.add}</a>`}<//>`;
 }
