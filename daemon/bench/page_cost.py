@@ -32,6 +32,8 @@ from daemon.system.stop import Stop
 
 _START_S = 60.0
 _SETTLE_S = 2.0
+_SAY_S = 0.25
+_HEADER = 10  # the longest of a frame that a server sends
 _NAME = "here"
 _Way = tuple[int, int, bool]  # watched sources, viewers of each, with boxes
 
@@ -236,11 +238,41 @@ class _Reader:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        buffer = bytearray(1 << 18)
-        self._socket.settimeout(30)
+        """Say how many messages have come, as a tab does: nobody is sent more than comes."""
+        buffer, said_at = bytearray(), monotonic()
+        came = said = left = 0  # messages, those that are said, and bytes of the present one
+        self._socket.settimeout(_SAY_S)
         with suppress(OSError):
-            while size := self._socket.recv_into(buffer):
-                self.received += size
+            while True:
+                with suppress(TimeoutError):
+                    part = self._socket.recv(1 << 18)
+                    if not part:
+                        return
+                    self.received += len(part)
+                    messages, left = _messages(buffer, part, left)
+                    came += messages
+                if came > said and monotonic() - said_at > _SAY_S:
+                    said, said_at = came, monotonic()
+                    self._socket.sendall(_masked(msgspec.json.encode({"got": came})))
+
+
+def _messages(buffer: bytearray, part: bytes, left: int) -> tuple[int, int]:
+    """How many messages begin in what has come (RFC 6455), and how many bytes of the last one are still to come.
+
+    Args:
+        buffer: holds what has come of a header.
+    """
+    buffer += part[left:]
+    left, count = max(0, left - len(part)), 0
+    while len(buffer) >= _HEADER:
+        size, start = buffer[1], 2
+        if size >= 126:
+            start += 2 if size == 126 else 8
+            size = int.from_bytes(buffer[2:start], "big")
+        count += buffer[0] & 15 < 8  # not a ping
+        left = max(0, start + size - len(buffer))
+        del buffer[: start + size]
+    return count, left
 
 
 def _masked(payload: bytes) -> bytes:

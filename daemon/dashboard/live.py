@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-import msgspec
 import structlog
 
 from daemon.clock import Clock
@@ -16,96 +14,13 @@ from daemon.dashboard.addresses import reachable
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.muxer import Fragment, Init, Lost, Output, Unplayable
 from daemon.dashboard.packet_link import Made, PacketLink
+from daemon.dashboard.seat import Key, Seat
 from daemon.messages import Packets
 
 log = structlog.get_logger(__name__)
 MAX_SOURCES = 64  # watched at once
-_MAX_SEAT = 4 << 20  # bytes that wait for one viewer
 _MAX_GOP = 8 << 20  # bytes since the last key picture, so that the next viewer need not wait for one
-_JOINED = 256 << 10  # bytes of pictures that go together
 _LINGER_S = 5.0  # after the last viewer
-_encode = msgspec.json.Encoder().encode
-Key = tuple[str, str]
-
-
-class Seat:
-    """One viewer of one source: a bounded queue. A viewer that does not keep up goes on at the next key picture."""
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        self._queue: deque[bytes | str] = deque()
-        self._bytes = 0
-        self._skipped = 0
-        self._needs_key = True
-        self._last_text = ""
-        self._filled = asyncio.Event()
-
-    def tell(self, **message: object) -> None:
-        """Queue a message, unless it is what was queued last."""
-        text = _encode(message).decode()
-        if text != self._last_text:
-            self._last_text = text
-            self._queue.append(text)
-            self._filled.set()
-
-    def begin(self, init: Init) -> None:
-        """Another stream begins: pictures of the last one are of no use."""
-        self._drop_pictures()
-        self._needs_key = True
-        self.tell(
-            kind="init",
-            mime=init.mime,
-            session=init.session,
-            base_pts=init.base_pts,
-            width=init.width,
-            height=init.height,
-            turns=init.turns,
-        )
-        self._queue.append(init.segment)
-
-    def show(self, fragment: Fragment) -> None:
-        if self._needs_key and not fragment.key:
-            self._skipped += 1
-            return
-        if self._skipped:
-            self.tell(kind="skipped", frames=self._skipped)
-        self._needs_key, self._skipped, self._last_text = False, 0, ""
-        self._queue.append(fragment.data)
-        self._bytes += len(fragment.data)
-        self._filled.set()
-        if self._bytes > _MAX_SEAT:
-            self._skipped = self._drop_pictures()
-            self._needs_key = True
-
-    def lose(self, packets: int) -> None:
-        """Packets were lost before they came here."""
-        self._skipped += packets
-
-    async def next(self) -> bytes | str:
-        while not self._queue:
-            self._filled.clear()
-            await self._filled.wait()
-        first = self._queue.popleft()
-        if isinstance(first, str):
-            return first
-        parts, size = [first], len(first)
-        while self._queue and isinstance(self._queue[0], bytes) and size < _JOINED:
-            part = self._queue.popleft()
-            assert isinstance(part, bytes)  # noqa: S101 - just seen
-            parts.append(part)
-            size += len(part)
-        self._bytes = max(0, self._bytes - size)
-        return b"".join(parts)
-
-    def _drop_pictures(self) -> int:
-        """Forget all pictures that wait, and the beginnings of streams before the last; returns their number."""
-        before = len(self._queue)
-        last = max((at for at, row in enumerate(self._queue) if isinstance(row, str) and '"init"' in row), default=None)
-        kept: list[bytes | str] = [row for row in self._queue if isinstance(row, str) and '"init"' not in row]
-        if last is not None:
-            kept += [self._queue[last], self._queue[last + 1]]
-        self._queue, self._bytes = deque(kept), 0
-        return before - len(kept)
 
 
 class _Stream:
@@ -185,7 +100,7 @@ class Live:
     def join(self, daemon: str, source: str) -> Seat:
         """A seat for one more viewer."""
         key = (daemon, source)
-        seat, row = Seat(key), self._row(key)
+        seat, row = Seat(key, self._clock), self._row(key)
         if row is None:
             seat.tell(kind="ended", reason="there is no such source")
             return seat

@@ -9,8 +9,10 @@ from typing import Any
 
 import av
 import av.error
+import msgspec
 from av.packet import Packet as AvPacket
 
+from daemon.dashboard.lateness import Lateness
 from daemon.messages import Packet
 from daemon.sources.bitstream import Bitstream
 
@@ -22,15 +24,14 @@ _MAX_UNTIMED = 100  # packets
 _MAX_TICKS = 90_000  # finer units of time are rounded to this one
 
 
-@dataclass(frozen=True)
-class Init:
+class Init(msgspec.Struct, frozen=True):
     """A stream begins.
 
     Attributes:
         mime: for a SourceBuffer.
         base_pts: ns, pts of media time 0.
-        segment: what a SourceBuffer gets before all fragments.
         turns: quarter turns clockwise that make the picture upright.
+        segment: what a SourceBuffer gets before all fragments.
     """
 
     mime: str
@@ -48,10 +49,12 @@ class Fragment:
 
     Attributes:
         key: playing may begin here.
+        at_ns: when it was new here, monotonic: when it came, or earlier if those before it had come late.
     """
 
     data: bytes
     key: bool
+    at_ns: int
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,10 @@ class SourceVideo:
         self._key_pts: int | None = None
         self._untimed = 0  # packets in a row without a time
         self._refused = ""  # said once
+        self._lateness = Lateness()
 
-    def add(self, header: Packet, data: bytes) -> list[Output]:
-        """The output of a packet."""
+    def add(self, header: Packet, data: bytes, now_ns: int) -> list[Output]:
+        """The output of a packet that comes now."""
         if header.codec not in CODECS:
             return self._refuse(f"its codec, {header.codec}, is not one that the page plays")
         if header.pts is None:  # a camera may send a few before its first report of the time
@@ -105,6 +109,9 @@ class SourceVideo:
             self._lost += missed
         self._note_key(header)
         parameters = (header.session, header.codec, header.extradata, header.width, header.height, header.turns)
+        if parameters[:1] != self._parameters[:1]:
+            self._lateness = Lateness()  # another connection
+        at_ns = now_ns - self._lateness.add(header.pts if header.dts is None else header.dts, now_ns)
         if parameters != self._parameters or (self._muxer and not self._muxer.follows(header)):
             self._close()
         if self._needs_key and not header.key:
@@ -117,7 +124,7 @@ class SourceVideo:
             if self._muxer is None:
                 self._muxer, self._parameters = _Muxer(header, data), parameters
                 found.append(self._muxer.init)
-            found += self._muxer.add(header, data)
+            found += self._muxer.add(header, data, at_ns)
         except (av.error.FFmpegError, ValueError, IndexError, OSError) as error:
             self._close()
             return [*found, *self._refuse(f"its packets cannot be packed: {error}")]
@@ -178,7 +185,7 @@ class _Muxer:
         first = header.dts if header.dts is not None else (header.pts or 0) - _MAX_REORDER_NS
         self._base = _ticks(first, self._unit)
         self._last: int | None = None  # dts, ticks
-        self._pending_key = True
+        self._pending_key, self._pending_ns = True, 0
         self._sink = _Sink()
         with av.open(io.BytesIO(self._annex_b(header, data)), format=header.codec) as probe:
             self._output: Any = av.open(self._sink, "w", format="mp4", options=_FLAGS)
@@ -198,7 +205,7 @@ class _Muxer:
         ahead = (_ticks(header.dts, self._unit) - self._base - self._last) * self._unit
         return 0 < ahead < _MAX_JUMP_S
 
-    def add(self, header: Packet, data: bytes) -> list[Fragment]:
+    def add(self, header: Packet, data: bytes, at_ns: int) -> list[Fragment]:
         """The picture before this one, if there is one."""
         pts = _ticks(header.pts or 0, self._unit) - self._base
         dts = None if header.dts is None else _ticks(header.dts, self._unit) - self._base
@@ -211,9 +218,9 @@ class _Muxer:
         packet.pts, packet.dts, packet.is_keyframe = pts, dts, header.key
         self._last = dts
         self._output.mux_one(packet)
-        written, key = self._sink.pop(), self._pending_key
-        self._pending_key = header.key
-        return [Fragment(written, key)] if written else []
+        written, key, pending_ns = self._sink.pop(), self._pending_key, self._pending_ns
+        self._pending_key, self._pending_ns = header.key, at_ns
+        return [Fragment(written, key, pending_ns)] if written else []
 
     def _annex_b(self, header: Packet, data: bytes) -> bytes:
         """With start codes, and with parameter sets before a key picture: a camera may send them in SDP alone."""

@@ -144,7 +144,7 @@ class PacketLink(threading.Thread):
         video = self._videos.setdefault(source, SourceVideo())
         try:
             packet = decode_packet(header)
-            found = video.add(packet, data) if self._admits(source, packet.owner) else []
+            found = video.add(packet, data, self._clock.monotonic_ns()) if self._admits(source, packet.owner) else []
         except ValueError as error:
             log.warning("a packet is not understood", source=source, reason=str(error)[:200])
             return

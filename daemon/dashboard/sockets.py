@@ -11,12 +11,15 @@ import msgspec
 import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from daemon.clock import Clock
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live
-from daemon.dashboard.viewers import Selection, Viewer
+from daemon.dashboard.seat import Progress
+from daemon.dashboard.viewers import Said, Viewer
 
 log = structlog.get_logger(__name__)
-_decode = msgspec.json.Decoder(Selection).decode
+_said = msgspec.json.Decoder(Said).decode
+_progress = msgspec.json.Decoder(Progress).decode
 _MAX_PER_S, _MAX_AT_ONCE = 5.0, 50.0  # messages of a client
 _BUSY, _WRONG = 1013, 1008
 
@@ -28,13 +31,13 @@ class Sockets:
         limit: WebSockets at once.
     """
 
-    def __init__(self, limit: int, hub: Hub, live: Live) -> None:
-        self._limit, self._hub, self._live = limit, hub, live
+    def __init__(self, limit: int, hub: Hub, live: Live, clock: Clock) -> None:
+        self._limit, self._hub, self._live, self._clock = limit, hub, live, clock
         self._open = 0
 
     async def feed(self, socket: WebSocket) -> None:
         """One tab's feed, until it leaves."""
-        viewer = Viewer()
+        viewer = Viewer(self._clock)
 
         async def send() -> None:
             while True:
@@ -45,7 +48,10 @@ class Sockets:
             while True:
                 text = await socket.receive_text()
                 bucket.spend()
-                self._hub.select(viewer, _decode(text))
+                said = _said(text)
+                viewer.hear(said)
+                if (selection := said.selection()) is not None:
+                    self._hub.select(viewer, selection)
 
         if not await self._accept(socket):
             return
@@ -74,8 +80,9 @@ class Sockets:
             async def receive() -> None:
                 bucket = _TokenBucket()
                 while True:
-                    await socket.receive_text()  # what the browser can play; it judges `mime` itself
+                    text = await socket.receive_text()
                     bucket.spend()
+                    seat.hear(_progress(text))
 
             try:
                 await _until_one_ends(socket, send(), receive())

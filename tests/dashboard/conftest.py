@@ -1,4 +1,4 @@
-"""One world for the tests of a file that use a browser."""
+"""One world, or one view, for the tests of a file that use a browser."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tests.dashboard.view import View
     from tests.dashboard.world import World
 
 
@@ -17,4 +18,12 @@ def world(tmp_path_factory: pytest.TempPathFactory, folder_of_all: Path) -> Iter
     from tests.dashboard.world import started  # needs Playwright
 
     with started(tmp_path_factory.mktemp("page"), folder_of_all) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
+    from tests.dashboard.view import viewing
+
+    with viewing(tmp_path_factory.mktemp("view")) as found:
         yield found

@@ -48,8 +48,8 @@ def _packets(path: Path) -> tuple[list[tuple[Packet, bytes]], list[int]]:
 
 def _outputs(rows: list[tuple[Packet, bytes]]) -> Iterator[Output]:
     video = SourceVideo()
-    for header, data in rows:
-        yield from video.add(header, data)
+    for at, (header, data) in enumerate(rows):
+        yield from video.add(header, data, at)
 
 
 def _shown(outputs: list[Output]) -> list[int]:

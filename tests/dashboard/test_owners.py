@@ -28,7 +28,7 @@ def test_lower_epochs_are_left_out(encoding: Encoding) -> None:
 
 async def _show(encoding: Encoding) -> None:
     hub = Hub([DaemonAddress(name, None, None) for name in ("old", "new", "other")], SystemClock())
-    viewer = Viewer()
+    viewer = Viewer(SystemClock())
     hub.join(viewer)
     hub.select(viewer, Selection(sources=[("old", "cam1"), ("new", "cam1"), ("other", "cam1")]))
     await viewer.next()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
 import av
 import msgspec
@@ -13,6 +16,7 @@ import pytest
 import zmq
 
 from daemon.config import DashboardConfig
+from daemon.dashboard import link
 from daemon.dashboard import live as live_video
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.messages import Packets, decode, topic
@@ -47,11 +51,12 @@ def page(served: Served) -> Iterator[Page]:
 
 def _media(socket: WebSocketClient, pictures: int) -> tuple[dict[str, object], bytes]:
     """The beginning of a stream, and so many bytes of it that this many pictures are in it."""
-    init, blob, count = socket.until("init"), b"", 0
+    init, count = socket.until("init"), 0
+    blob = base64.b64decode(str(init["segment"]))
     while count < pictures:
         part = socket.next()
         assert isinstance(part, bytes)
-        blob += part
+        blob += part[8:]  # behind the time when it came
         count += part.count(b"moof")
     return init, blob
 
@@ -231,6 +236,24 @@ def test_it_ends_under_its_viewers(served: Served) -> None:
         with pytest.raises((ClosedError, OSError, AssertionError)):
             viewer.until("nothing that comes")
         viewer.close()
+
+
+def test_a_daemon_that_stands_still_is_away_within_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped, and its connections stay: nothing but silence tells."""
+    monkeypatch.setattr(link, "_HEARTBEAT_MS", 200)
+    monkeypatch.setattr(link, "_NO_ANSWER_MS", 1000)
+    with Served(tmp_path) as served, Page([address_of(served)]) as page, page.socket("/api/feed") as feed:
+        served.lookout.process.send_signal(signal.SIGSTOP)
+        stopped = monotonic()
+        while (daemon := feed.until("daemon"))["state"] != "away":
+            pass
+        assert "answer" in daemon["reason"]
+        assert {row["state"] for row in page.sources().values()} == {"away"}
+        served.lookout.process.send_signal(signal.SIGCONT)
+        while feed.until("daemon")["state"] != "up":
+            pass
+        wait_until(lambda: {row["state"] for row in page.sources().values()} == {"up"}, "its sources are back")
+        assert monotonic() - stopped < 60  # its figures alone would be missed after a minute and a half
 
 
 def test_a_daemon_that_goes_and_comes_back(tmp_path: Path) -> None:

@@ -82,10 +82,17 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def pattern(path: Path, *, seconds: float, size: str = "320x180", fps: int = 15, codec: str = "libx264") -> Path:
-    """ffmpeg's moving test picture; H.264 with a key frame a second and no B-frames, as cameras send."""
+def pattern(
+    path: Path, *, seconds: float, size: str = "320x180", fps: int = 15, codec: str = "libx264", aspect: str = ""
+) -> Path:
+    """ffmpeg's moving test picture; H.264 with a key frame a second and no B-frames, as cameras send.
+
+    Args:
+        aspect: of a pixel, if it is to be said.
+    """
     options = ["-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p"] if codec == "libx264" else []
     source = f"testsrc2=size={size}:rate={fps}:duration={seconds}"
+    source += f",setsar={aspect}" if aspect else ""
     ffmpeg("-f", "lavfi", "-i", source, "-c:v", codec, "-g", str(fps), *options, path)
     return path
 

@@ -17,9 +17,14 @@ WIDTH, HEIGHT, FPS = 640, 360, 25
 
 
 class ClockCamera:
-    """H.264 in MPEG-TS without B-frames, a key picture a second, for one client at a time."""
+    """H.264 in MPEG-TS without B-frames, a key picture a second, for one client at a time.
 
-    def __init__(self) -> None:
+    Args:
+        noise: rows of the picture that are noise, which make it large.
+    """
+
+    def __init__(self, noise: int = 0) -> None:
+        self._noise = noise
         self.url = f"tcp://127.0.0.1:{free_port()}"
         command = [
             "ffmpeg", "-v", "error", "-probesize", "32", "-f", "rawvideo", "-pix_fmt", "gray",
@@ -46,15 +51,16 @@ class ClockCamera:
         due = monotonic()
         while not self._stopped.wait(max(0.0, due - monotonic())):
             try:
-                self._process.stdin.write(_picture(int(time() * 1000)))
+                self._process.stdin.write(_picture(int(time() * 1000), self._noise))
                 self._process.stdin.flush()
             except OSError:
                 return
             due = max(due + 1 / FPS, monotonic() - 1.0)  # nobody was connected: what is late is not made up for
 
 
-def _picture(ms: int) -> bytes:
+def _picture(ms: int, noise: int) -> bytes:
     image = np.full((HEIGHT, WIDTH), 96, np.uint8)
+    image[HEIGHT - noise :] = np.random.default_rng(ms).integers(0, 256, (noise, WIDTH), np.uint8)
     for index in range(BITS):
         bit = ms >> (BITS - 1 - index) & 1
         image[:BLOCK, index * BLOCK : (index + 1) * BLOCK] = 235 if bit else 16

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
+_PIECE = 4096
+
 
 class Proxy(threading.Thread):
     """Forwards connections to a port; its attributes may be set while it runs.
@@ -18,6 +20,7 @@ class Proxy(threading.Thread):
         port, target: the ports that it listens on, and forwards to.
         corrupt: share of the server's chunks that are corrupted.
         delay_s: delay of the server's chunks.
+        rate: bytes of the server's a second, of all connections; 0 for as many as come. The rest waits, however much.
         silent: forward nothing, and keep connections open. What comes meanwhile is lost.
         held: forward what comes when this is unset again, in order, as TCP does after a network without packets.
         asked: what clients have sent since it was set; None to keep nothing.
@@ -29,6 +32,8 @@ class Proxy(threading.Thread):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.corrupt, self.delay_s, self.silent = 0.0, 0.0, False
+        self.rate = 0.0
+        self._free_at = 0.0  # when all that waits has been sent at that rate
         self.held = False
         self._kept: list[tuple[socket.socket, bytes]] = []  # with the end that it came from; empty: the end is closed
         self.asked: bytearray | None = None
@@ -119,7 +124,12 @@ class Proxy(threading.Thread):
             for _ in range(1 + len(broken) // 200):
                 broken[self._chance.randrange(len(broken))] ^= 1 << self._chance.randrange(8)
             data = bytes(broken)
-        self._waiting.append((monotonic() + (self.delay_s if from_server else 0.0), other, data))
+        for start in range(0, len(data), _PIECE):
+            piece = data[start : start + _PIECE]
+            due = max(monotonic(), self._free_at)
+            if from_server and self.rate:
+                due = self._free_at = due + len(piece) / self.rate
+            self._waiting.append((due + self.delay_s if from_server else 0.0, other, piece))
 
     def _send(self, is_due: Callable[[float, socket.socket], bool]) -> None:
         waiting, self._waiting = self._waiting, []

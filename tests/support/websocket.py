@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from time import monotonic
 from typing import Any
@@ -25,8 +26,11 @@ class ClosedError(Exception):
         self.code = code
 
 
+_SAY_S = 0.25  # how often it says what has come
+
+
 class WebSocketClient:
-    """One WebSocket, open once the server has accepted.
+    """One WebSocket, open once the server has accepted. It says how many messages have come, as a browser's page does.
 
     Raises:
         ClosedError: from the constructor and from `next`.
@@ -38,6 +42,7 @@ class WebSocketClient:
         self._messages: list[str | bytes] = []
         self._rows: list[dict[str, Any]] = []  # of a feed's array, not looked at yet
         self._part: Any = None
+        self._got, self._said, self._said_at = 0, 0, monotonic()
         host = headers.pop("host", f"127.0.0.1:{port}")
         headers = {"origin": f"http://{host}", **headers}
         extra = [(name.encode(), value.encode()) for name, value in headers.items() if value]
@@ -57,8 +62,15 @@ class WebSocketClient:
         until = monotonic() + timeout_s
         while not self._messages:
             assert monotonic() < until, f"nothing came within {timeout_s:g} s"
-            self._receive()
+            if select.select([self.socket], [], [], _SAY_S)[0]:
+                self._receive()
+            self._say()
         return self._messages.pop(0)
+
+    def _say(self) -> None:
+        if self._got > self._said and monotonic() - self._said_at > _SAY_S:
+            self._said, self._said_at = self._got, monotonic()
+            self.send({"got": self._got})
 
     def until(self, kind: str) -> dict[str, Any]:
         """The next message of this kind, of a feed or of live video; others are left out."""
@@ -88,6 +100,7 @@ class WebSocketClient:
             if isinstance(event, TextMessage | BytesMessage):
                 self._part = event.data if self._part is None else self._part + event.data
                 if event.message_finished:
+                    self._got += 1
                     self._messages.append(self._part if isinstance(self._part, str) else bytes(self._part))
                     self._part = None
             elif isinstance(event, Ping):

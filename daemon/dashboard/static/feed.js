@@ -3,6 +3,9 @@ import { Store } from "./store.js";
 
 const FIRST_WAIT_MS = 400;
 const LONGEST_WAIT_MS = 5000;
+const SAY_MS = 250;
+const SILENT_MS = 8000; // the server says something every two seconds
+const EAGER = 20; // arrays that are answered at once, so that the server learns soon what this link carries
 
 export class Feed {
   constructor() {
@@ -19,6 +22,7 @@ export class Feed {
     if (this.running) return;
     this.running = true;
     this.connect();
+    setInterval(() => this.turn(), SAY_MS);
     window.addEventListener("online", () => this.retryNow());
     document.addEventListener("visibilitychange", () => document.hidden || this.retryNow());
   }
@@ -66,36 +70,62 @@ export class Feed {
 
   connect() {
     const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/feed`);
-    this.socket = socket;
-    this.asked = "";
-    socket.onopen = () => {
+    Object.assign(this, { socket, asked: "", heardAt: performance.now(), got: 0, said: 0, saidAt: 0 });
+    socket.onopen = () => this.ask();
+    socket.onmessage = (event) => this.take(JSON.parse(event.data));
+    socket.onclose = () => this.socket === socket && this.retry();
+  }
+
+  take(messages) {
+    this.heardAt = performance.now();
+    this.got += 1;
+    if (this.got === 1) {
       this.state.set({ open: true, since: Date.now(), tries: 0 });
-      this.ask();
       this.tell({ kind: "open" });
-    };
-    socket.onmessage = (event) => JSON.parse(event.data).forEach((message) => this.tell(message));
-    socket.onclose = () => this.retry();
+    }
+    // Not with the timer alone: that of a hidden tab runs once a minute.
+    if (this.got <= EAGER || this.heardAt - this.saidAt > SAY_MS) this.say();
+    messages.forEach((message) => this.tell(message));
+  }
+
+  /** Tell the server what has come: it sends no more than comes. */
+  say() {
+    if (this.got === this.said || this.socket.readyState !== WebSocket.OPEN) return;
+    Object.assign(this, { said: this.got, saidAt: performance.now() });
+    this.socket.send(JSON.stringify({ got: this.got }));
+  }
+
+  turn() {
+    this.say();
+    const { readyState } = this.socket;
+    const isSilent = performance.now() - this.heardAt > SILENT_MS;
+    if (isSilent && readyState <= WebSocket.OPEN) this.giveUp();
+  }
+
+  /** The connection is dead, and nobody has noticed. */
+  giveUp() {
+    this.socket.onclose = null;
+    this.socket.close();
+    this.retry();
   }
 
   retry() {
     if (!this.running) return;
     const { open, since, tries } = this.state.value;
+    if (open) this.tell({ kind: "closed" });
     this.state.set({ open: false, since: open ? Date.now() : since, tries: tries + 1 });
     const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(tries, 8));
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.connect(), wait * (0.75 + Math.random() / 2));
   }
 
-  /** Requests get no answer: the connection may be dead, and nobody has noticed. */
+  /** Requests get no answer: the connection may be dead as well. */
   suspect() {
-    if (this.socket?.readyState !== WebSocket.OPEN) return;
-    this.socket.onclose = null;
-    this.socket.close();
-    this.retry();
+    if (this.socket?.readyState === WebSocket.OPEN) this.giveUp();
   }
 
   retryNow() {
-    if (!this.running || this.socket?.readyState <= WebSocket.OPEN) return;
+    if (!this.running || this.socket.readyState <= WebSocket.OPEN) return;
     clearTimeout(this.timer);
     this.connect();
   }

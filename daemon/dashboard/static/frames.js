@@ -9,6 +9,7 @@ export class FrameLog {
   constructor() {
     this.frames = []; // of one session, in order of pts
     this.session = null;
+    this.heardAt = 0; // of the newest, ms
     this.listeners = new Set();
   }
 
@@ -27,13 +28,24 @@ export class FrameLog {
       this.frames = [];
     }
     const frames = this.frames;
-    if (message.pts === null || !frames.length || message.pts > this.newest.pts) frames.push(message);
-    else frames.splice(this.after(message.pts), 0, message); // several lanes may answer in another order
+    if (message.pts === null || !frames.length || message.pts > this.newest.pts) {
+      frames.push(message);
+      this.heardAt = performance.now();
+    } else frames.splice(this.after(message.pts), 0, message); // several lanes may answer in another order
     const oldest = (this.newest.pts ?? 0) - KEEP_NS;
     let end = Math.max(0, frames.length - MAX_FRAMES);
     while (end < frames.length && frames[end].pts < oldest) end += 1;
     if (end) frames.splice(0, end);
     for (const listener of this.listeners) listener(message);
+  }
+
+  /**
+   * How old a picture is at least, s: one that came after it was heard of so long ago. Recordings have no age.
+   */
+  olderThan(pts, session) {
+    const { newest } = this;
+    if (!newest || newest.pts === null || newest.clock.kind === "file" || String(session) !== String(this.session)) return 0;
+    return (newest.pts - pts) / 1e9 + (performance.now() - this.heardAt) / 1000;
   }
 
   /** The index of the first frame with a later pts. */

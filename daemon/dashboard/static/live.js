@@ -1,5 +1,6 @@
-// Live video: fragments of MP4 from a WebSocket into Media Source Extensions. It keeps to the live edge, closes while
-// the tab is hidden, and connects again by itself.
+// Live video: fragments of MP4 from a WebSocket into Media Source Extensions. It keeps to the live edge, knows how old
+// the shown picture is, closes while the tab is hidden, and connects again by itself.
+import { Clock } from "./clock.js";
 import { t } from "./texts.js";
 
 const FIRST_WAIT_MS = 500;
@@ -8,28 +9,36 @@ const KEEP_S = 8; // behind what is shown
 const EDGE_S = 0.3; // from here on it plays faster, the more the later it is
 const JUMP_S = 1.5; // from here on it jumps
 const FASTEST = 1.5;
-const SILENT_MS = 15000; // the server tells when a camera has nothing to send
-const CANDIDATES = ["avc1.640028", "hvc1.1.6.L120.90", "hev1.1.6.L120.90", "av01.0.08M.08", "vp09.00.40.08"];
+const TURN_MS = 250;
+const SILENT_MS = 8000; // the server answers more often, however little a camera sends
+const ASK_MS = 2000; // between two questions for the server's time
+const EAGER = 20; // messages that are answered at once, so that the server learns soon what this link carries
+const LATE_S = 2; // an older picture is not called live
+const TOLD_MS = 10000; // so long is said that pictures were left out
+const HEADER = 8; // bytes: when the newest picture of a message came to the server, ms
 
 // iPhones have a ManagedMediaSource alone.
 const Source = globalThis.ManagedMediaSource ?? globalThis.MediaSource;
-const plays = (codec) => Boolean(Source?.isTypeSupported(`video/mp4; codecs="${codec}"`));
 const address = (path) => `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${path}`;
 
-/** @typedef {{phase: "connecting"|"waiting"|"playing"|"still"|"lost"|"ended", reason: string|null}} LiveState */
+/**
+ * @typedef {{phase: "connecting"|"waiting"|"playing"|"late"|"still"|"lost"|"ended", reason: string|null,
+ *   age: number|null}} LiveState age is in whole seconds, and told while the picture is late
+ */
 
 export class LivePlayer {
   /**
    * @param video a muted element
    * @param path of the WebSocket
-   * @param on {state(LiveState), frame(pts, session, mediaTime), turns(n)}: frame is called for each frame that is
-   *   shown, with its media time as well
+   * @param on {state(LiveState), frame(pts, session, mediaTime), turns(n), older(pts, session)}: frame is called for each
+   *   frame that is shown, with its media time as well; older tells how old a picture is at least, s, by other messages
    */
   constructor(video, path, on) {
-    Object.assign(this, { video, path, on, socket: null, closed: false, tries: 0, timer: 0, init: null });
+    Object.assign(this, { video, path, on, socket: null, closed: false, tries: 0, timer: 0, init: null, shown: null });
+    this.state = { phase: null, reason: null, age: null };
     this.onVisible = () => (document.hidden ? this.disconnect() : this.connect());
     document.addEventListener("visibilitychange", this.onVisible);
-    this.keeper = setInterval(() => this.keepToEdge(), 250);
+    this.keeper = setInterval(() => this.turn(), TURN_MS);
     if (!document.hidden) this.connect();
   }
 
@@ -40,26 +49,42 @@ export class LivePlayer {
     this.disconnect();
   }
 
-  tell(phase, reason = null) {
-    this.on.state({ phase, reason });
+  tell(phase, reason = null, age = null) {
+    const before = this.state;
+    if (before.phase === phase && before.reason === reason && before.age === age) return;
+    this.state = { phase, reason, age };
+    this.on.state(this.state);
   }
 
   connect() {
     if (this.closed || this.final || this.socket) return;
     clearTimeout(this.timer);
-    this.tell("connecting");
+    if (!this.tries) this.tell("connecting");
     const socket = new WebSocket(address(this.path));
     socket.binaryType = "arraybuffer";
-    socket.onopen = () => socket.send(JSON.stringify({ codecs: CANDIDATES.filter(plays) }));
+    Object.assign(this, { socket, heardAt: performance.now(), clock: new Clock(), got: 0, said: 0, askedAt: -ASK_MS });
+    socket.onopen = () => this.say();
     socket.onmessage = ({ data }) => {
       this.heardAt = performance.now();
+      this.got += 1;
       if (typeof data === "string") this.control(JSON.parse(data));
       else this.take(data);
+      if (this.got <= EAGER) this.say();
     };
     socket.onclose = () => {
       if (this.socket === socket) this.retry();
     };
-    this.socket = socket;
+  }
+
+  /** Tell the server what has come: it sends no more than comes. Now and then, ask it for the time. */
+  say() {
+    if (this.socket?.readyState !== WebSocket.OPEN) return;
+    const now = performance.now();
+    const asks = now - this.askedAt >= ASK_MS;
+    if (!asks && this.got === this.said) return;
+    if (asks) this.askedAt = now;
+    this.said = this.got;
+    this.socket.send(JSON.stringify({ got: this.got, at: asks ? now : null }));
   }
 
   disconnect() {
@@ -70,21 +95,22 @@ export class LivePlayer {
     this.dropMedia();
   }
 
-  retry() {
+  retry(reason = t.live.lost) {
     this.disconnect();
     if (this.closed || this.final) return;
-    this.tell("lost", t.live.lost);
+    this.tell("lost", reason);
     const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(this.tries, 8));
     this.tries += 1;
     this.timer = setTimeout(() => document.hidden || this.connect(), wait * (0.75 + Math.random() / 2));
   }
 
   control(message) {
-    if (message.kind === "waiting") this.wait(message.reason);
+    if (message.kind === "clock") this.clock.note(message.at, message.now);
+    else if (message.kind === "waiting") this.wait(message.reason);
     else if (message.kind === "init") this.begin(message);
-    else if (message.kind === "skipped") this.tell("playing", t.live.skipped(message.frames));
-    else if (message.kind === "jpeg") this.showStills(message.reason);
+    else if (message.kind === "skipped") Object.assign(this, { skipped: message.frames, skippedAt: performance.now() });
     else if (message.kind === "ended") this.end(message.reason);
+    else if (message.kind === "jpeg") this.showStills(message.reason);
   }
 
   /** Show stills instead, until there are packets. */
@@ -116,11 +142,14 @@ export class LivePlayer {
     this.dropMedia();
     this.on.turns(message.turns ?? 0);
     const media = new Source();
-    Object.assign(this, { media, init: message, queue: [], buffer: null, tries: 0 });
+    const beginning = { data: Uint8Array.from(atob(message.segment), (letter) => letter.charCodeAt(0)), at: null };
+    Object.assign(this, { media, init: message, queue: [beginning], buffer: null, newest: null, steps: [], tries: 0 });
     media.addEventListener("sourceopen", () => {
       if (this.media !== media) return;
       this.buffer = media.addSourceBuffer(message.mime);
       this.buffer.addEventListener("updateend", () => {
+        const ranges = this.buffer?.buffered;
+        if (this.appended && ranges?.length) this.newest = { at: this.appended, end: ranges.end(ranges.length - 1) };
         if (!this.started) this.keepToEdge(0); // all pictures since the last key picture come at once
         this.pump();
       });
@@ -138,12 +167,12 @@ export class LivePlayer {
     URL.revokeObjectURL(this.url);
     this.video.removeAttribute("src");
     this.video.load();
-    Object.assign(this, { media: null, buffer: null, queue: [], init: null });
+    Object.assign(this, { media: null, buffer: null, queue: [], init: null, shown: null, newest: null, started: false });
   }
 
-  take(data) {
+  take(message) {
     if (!this.media) return;
-    this.queue.push(data);
+    this.queue.push({ data: new Uint8Array(message, HEADER), at: new DataView(message).getFloat64(0) });
     this.pump();
   }
 
@@ -157,7 +186,8 @@ export class LivePlayer {
     if (!queue.length) return;
     const parts = queue.splice(0, queue.length);
     try {
-      buffer.appendBuffer(parts.length === 1 ? parts[0] : joined(parts));
+      buffer.appendBuffer(parts.length === 1 ? parts[0].data : joined(parts.map((part) => part.data)));
+      this.appended = parts[parts.length - 1].at;
     } catch (error) {
       if (error.name !== "QuotaExceededError") return this.retry();
       queue.unshift(...parts);
@@ -166,26 +196,60 @@ export class LivePlayer {
     if (this.video.paused) this.video.play().catch(() => {});
   }
 
+  turn() {
+    this.say();
+    if (this.socket && performance.now() - this.heardAt > SILENT_MS) return this.retry(t.live.silent);
+    this.keepToEdge();
+    this.judge();
+    return undefined;
+  }
+
   /** Play what is newest: faster if a little late, by a jump if later, or over a gap. */
   keepToEdge(jump = JUMP_S) {
     const { video } = this;
     const ranges = video.buffered;
-    if (this.media && this.started && performance.now() - this.heardAt > SILENT_MS) return this.retry();
-    if (!this.media || !ranges.length) return undefined;
+    if (!this.media || !ranges.length) return;
     const [start, end] = [ranges.start(ranges.length - 1), ranges.end(ranges.length - 1)];
     const behind = end - video.currentTime;
     if (video.currentTime < start || behind > jump) video.currentTime = Math.max(start, end - 0.05);
     video.playbackRate = Math.min(FASTEST, 1 + Math.max(0, behind - EDGE_S));
-    return undefined;
+  }
+
+  /** Seconds since the shown picture was new at the server; null while there is none, or nobody knows. */
+  age() {
+    const [now, { shown, newest }] = [this.clock?.now() ?? null, this];
+    if (shown === null || newest === null || now === null) return null;
+    const own = (now - newest.at) / 1000 + Math.max(0, newest.end - shown.time);
+    return Math.max(0, own, this.on.older(shown.pts, this.init.session));
+  }
+
+  /** Seconds between two pictures, one at most; a camera that sends few of them may be live as well. */
+  gap() {
+    return this.steps.length ? Math.min(1, ...this.steps) : 0;
+  }
+
+  /** Whether what is shown may be called live. */
+  judge() {
+    if (!this.started) return;
+    const age = this.age();
+    const told = this.skipped && performance.now() - this.skippedAt < TOLD_MS ? t.live.skipped(this.skipped) : null;
+    if (age === null) this.tell("connecting");
+    else if (age > LATE_S + 2 * this.gap()) this.tell("late", t.live.old(Math.floor(age)), Math.floor(age));
+    else this.tell("playing", told);
   }
 
   watchFrames(media) {
     const { video, init } = this;
-    const shown = (_, meta) => {
+    const shown = (_, { mediaTime }) => {
       if (this.media !== media) return;
-      if (!this.started) this.tell("playing");
-      this.started = true;
-      this.on.frame(init.base_pts + Math.round(meta.mediaTime * 1e9), init.session ?? null, meta.mediaTime);
+      const pts = init.base_pts + Math.round(mediaTime * 1e9);
+      if (this.shown && mediaTime > this.shown.time) this.steps = [...this.steps.slice(-7), mediaTime - this.shown.time];
+      this.shown = { time: mediaTime, pts, at: performance.now() };
+      if (!this.started) {
+        this.started = true;
+        this.judge();
+      }
+      this.on.frame(pts, init.session ?? null, mediaTime);
       video.requestVideoFrameCallback(shown);
     };
     this.started = false;

@@ -1,6 +1,7 @@
 // One camera's picture: a still first, then live video over it, and boxes over both.
 import { at, still } from "./api.js";
 import { feed } from "./feed.js";
+import * as format from "./format.js";
 import { between } from "./frames.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { LivePlayer } from "./live.js";
@@ -9,8 +10,11 @@ import { clear, draw, tailsOf } from "./overlay.js";
 import { t } from "./texts.js";
 
 const STILL_MS = 3000; // between stills of a wall
-const FAST_STILL_MS = 220; // where stills stand in for video
+const PACES = { still: 220, late: 1000 }; // where stills stand in for video
 const FAILED_MS = 3000;
+const STILL_AFTER_S = 3; // video that is later than this gives way to stills that are newer
+const OLD_S = 4; // from here on a picture says how old it is
+const LOOK_MS = 500;
 
 /** Whether an element is, or nearly is, on the screen. */
 export function useOnScreen(ref) {
@@ -124,24 +128,62 @@ class Painter {
   }
 }
 
+/** Width over height as it is shown, of a source's picture. */
+export const ratioOf = (row) => (row.width && row.height ? (row.width * (row.pixel_aspect ?? 1)) / row.height : null);
+
+/**
+ * What is shown, the last frame of the video or a still, whichever is newer, and how old it is.
+ * @returns {{isVideo, old, look, stillCame}} old is in whole seconds, and null while the picture is as new as it should be
+ */
+function useShown(player, pace) {
+  const [shown, setShown] = useState({ isVideo: false, old: null });
+  const stillAt = useRef(null);
+  const age = () => {
+    const frame = player.current?.shown ?? null;
+    if (frame && frame.at > (stillAt.current ?? 0)) return { isVideo: true, age: player.current.age() };
+    return { isVideo: false, age: stillAt.current === null ? null : (performance.now() - stillAt.current) / 1000 };
+  };
+  const look = () => {
+    const { isVideo, age: seconds } = age();
+    const isOld = seconds !== null && (isVideo ? player.current.state.phase !== "playing" && seconds > OLD_S : seconds > pace / 1000 + OLD_S);
+    const old = isOld ? Math.floor(seconds) : null;
+    setShown((before) => (before.isVideo === isVideo && before.old === old ? before : { isVideo, old }));
+  };
+  const latest = useRef(look);
+  latest.current = look;
+  useEffect(() => {
+    const timer = setInterval(() => latest.current(), LOOK_MS);
+    return () => clearInterval(timer);
+  }, []);
+  const stillCame = () => {
+    stillAt.current = performance.now();
+    look();
+  };
+  return { ...shown, look, stillCame, age: () => age().age };
+}
+
 /**
  * @param row of the source
  * @param live show video (or fast stills) while on screen
  * @param options {rules, tails, small, hidden}: hidden leaves the boxes out
  * @param onState called with each LiveState
+ * @param handle a ref that gets {age}: a function that tells the age of what is shown, in s, or null
  */
-export function Picture({ row, live, options = {}, onState = null, children = null }) {
+export function Picture({ row, live, options = {}, onState = null, handle = null, children = null }) {
   const frame = useRef(null);
   const image = useRef(null);
   const video = useRef(null);
   const canvas = useRef(null);
   const painter = useRef(null);
+  const player = useRef(null);
   const visible = useOnScreen(frame);
-  const [state, setState] = useState({ phase: "still", reason: null });
+  const [state, setState] = useState({ phase: "still", reason: null, age: null });
   const [turns, setTurns] = useState(0); // of the video, a quarter clockwise each; boxes are upright
-  const playing = live && state.phase === "playing";
-  const isStill = live && (row.live === "jpeg" || state.phase === "still");
-  const every = isStill ? FAST_STILL_MS : STILL_MS;
+  const [natural, setNatural] = useState(null); // ratio of a still, where the source has not told its size
+  const isFresh = live && (state.phase === "playing" || (state.phase === "late" && state.age <= STILL_AFTER_S));
+  const every = live ? (PACES[state.phase] ?? STILL_MS) : STILL_MS;
+  const shown = useShown(player, every);
+  if (handle) handle.current = { age: shown.age };
 
   useEffect(() => {
     painter.current = new Painter(canvas.current, row, options);
@@ -159,27 +201,36 @@ export function Picture({ row, live, options = {}, onState = null, children = nu
     const told = (next) => {
       setState(next);
       onState?.(next);
+      shown.look();
     };
     if (!live || !visible) return undefined;
-    if (row.live === "jpeg") return void told({ phase: "still", reason: t.live.noPackets });
-    const player = new LivePlayer(video.current, `/api/live/${at(row.daemon, row.id)}`, {
+    if (row.live === "jpeg") return void told({ phase: "still", reason: t.live.noPackets, age: null });
+    const { log } = painter.current;
+    player.current = new LivePlayer(video.current, `/api/live/${at(row.daemon, row.id)}`, {
       state: told,
-      frame: (...shown) => painter.current.frame(...shown),
+      frame: (...frame) => painter.current.frame(...frame),
       turns: setTurns,
+      older: (pts, session) => log.olderThan(pts, session),
     });
     return () => {
-      player.close();
-      told({ phase: "still", reason: null });
+      player.current.close();
+      player.current = null;
+      told({ phase: "still", reason: null, age: null });
     };
-  }, [row.daemon, row.id, live, visible, row.live]);
+  }, [row.daemon, row.id, live, visible, row.live === "jpeg"]);
 
-  const failure = useStill(row, image, every, visible && !playing, (found) => painter.current.still(found));
-  const ratio = row.width && row.height ? `${row.width * (row.pixel_aspect ?? 1)} / ${row.height}` : "16 / 9";
-  return html`<div class="picture" ref=${frame} style=${{ aspectRatio: ratio }} data-phase=${live ? state.phase : "off"}>
-    <img ref=${image} alt=${t.picture.alt(row.id)} class=${failure ? "is-old" : ""} />
-    <video ref=${video} muted playsinline autoplay aria-hidden="true" class=${`turned-${turns}`} hidden=${!playing}></video>
+  const failure = useStill(row, image, every, visible && !isFresh, (found) => {
+    shown.stillCame();
+    painter.current.still(found);
+    setNatural(image.current.naturalHeight ? image.current.naturalWidth / image.current.naturalHeight : null);
+  });
+  const isOld = shown.old !== null;
+  const words = [isOld && t.picture.old(format.duration(shown.old)), !shown.isVideo && failure].filter(Boolean).join(" ");
+  return html`<div class="picture" ref=${frame} style=${{ "--ratio": ratioOf(row) ?? natural ?? 16 / 9 }} data-phase=${live ? state.phase : "off"}>
+    <img ref=${image} alt=${t.picture.alt(row.id)} class=${!shown.isVideo && (isOld || failure) ? "is-old" : ""} />
+    <video ref=${video} muted playsinline autoplay aria-hidden="true" class=${`turned-${turns} ${isOld ? "is-old" : ""}`} hidden=${!shown.isVideo}></video>
     <canvas ref=${canvas} aria-hidden="true"></canvas>
-    ${failure && !playing && html`<p class="picture-note">${failure}</p>`}
+    ${words && html`<p class="picture-note">${words}</p>`}
     ${children}
   </div>`;
 }

@@ -1,11 +1,13 @@
 // One camera: its picture as live as it can be, and why it is as it is.
 import { at, get } from "../api.js";
+import { utc } from "../clock.js";
 import { feed } from "../feed.js";
 import * as format from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { counts, events, frameLog, keyOf, loaded, mayChange, metrics, sources } from "../model.js";
+import { counts, events, frameLog, keyOf, loaded, mayChange, metrics, missed, movedTo, sources } from "../model.js";
 import { announce, Empty, Facts, Icon, State, useNow, useRemembered } from "../parts.js";
 import { Picture } from "../picture.js";
+import { go } from "../router.js";
 import { useStore } from "../store.js";
 import { t } from "../texts.js";
 import { EventRow } from "../event_row.js";
@@ -16,6 +18,8 @@ const WINDOW = 300; // frames that the latencies are of
 export default function Camera({ route }) {
   const [daemon, id] = route.parts;
   const row = useStore(sources).get(keyOf(daemon, id));
+  const moved = row ? null : movedTo(daemon, id);
+  useEffect(() => moved && go(`/camera/${at(moved.daemon, id)}`, { replace: true }), [moved?.daemon]);
   if (!row) {
     return html`<h1>${id}</h1>${loaded.value && html`<${Empty} title=${t.camera.missing(daemon, id)} />`}`;
   }
@@ -25,6 +29,8 @@ export default function Camera({ route }) {
 function View({ row }) {
   const stage = useRef(null);
   const [show, setShow] = useRemembered("camera.show", { boxes: true, tails: true, rules: true });
+  const picture = useRef(null);
+  const phase = useRef("connecting");
   const [live, setLive] = useState({ phase: "connecting", reason: null });
   const [frame, watchFrames] = useFrameState();
   const options = useMemo(
@@ -32,8 +38,9 @@ function View({ row }) {
     [show, row.rules],
   );
   const onLive = (next) => {
+    if (next.phase !== phase.current) announce(`${t.live.phases[next.phase]}. ${next.reason ?? ""}`);
+    phase.current = next.phase;
     setLive(next);
-    announce(`${t.live.phases[next.phase]}. ${next.reason ?? ""}`);
   };
   return html`
     <div class="bar">
@@ -51,10 +58,10 @@ function View({ row }) {
     ${row.state !== "up" && row.reason && html`<p class="notice notice-warning">${row.reason}</p>`}
     <div class="camera">
       <div class="stage" ref=${stage}>
-        <div ref=${watchFrames}><${Picture} row=${row} live=${true} options=${options} onState=${onLive} /></div>
+        <div ref=${watchFrames}><${Picture} row=${row} live=${true} options=${options} onState=${onLive} handle=${picture} /></div>
         <p class="stage-line"><${LiveLine} live=${live} /><span class=${`frame-${frame.kind}`} data-cause=${frame.cause ?? null}>${wordsOf(frame)}</span></p>
       </div>
-      <aside class="figures"><${Figures} row=${row} /></aside>
+      <aside class="figures"><${Figures} row=${row} age=${() => picture.current?.age() ?? null} /></aside>
       <${States} row=${row} />
       <${Latest} row=${row} />
     </div>`;
@@ -106,8 +113,14 @@ function latencies(frames) {
   });
 }
 
-function Figures({ row }) {
-  const now = useNow(1000);
+/** Whether the detector misses frames that it was to see: those above a limit that somebody has set are none. */
+function isLosing(row, published, captured) {
+  const { rate_limit: limited = 0 } = row.drops ?? {};
+  return published < (captured - limited / 60) * 0.95;
+}
+
+function Figures({ row, age }) {
+  useNow(1000);
   useEffect(() => feed.want({ metrics: true }), []);
   const measured = useStore(metrics).get(row.daemon)?.sources[row.id];
   const occupancy = useStore(counts).get(keyOf(row.daemon, row.id))?.occupancy ?? [];
@@ -120,12 +133,12 @@ function Figures({ row }) {
   const published = measured?.published_fps ?? row.analysed_fps;
   return html`
     <section><h2>${t.camera.figures}</h2>
-      ${captured > 0 && published < captured * 0.95 && html`<p class="warn">${t.camera.analysed(format.fps(published), format.fps(captured))}</p>`}
+      ${captured > 0 && isLosing(row, published, captured) && html`<p class="warn">${t.camera.analysed(format.fps(published), format.fps(captured))}</p>`}
       <${Facts} rows=${[
         [t.camera.captured, `${format.fps(captured)} /s`],
         [t.camera.published, `${format.fps(published)} /s`],
         [t.camera.objectsNow, format.count(newest?.detections.length)],
-        newest && [t.camera.age, format.seconds(Math.max(0, now - newest.captured_at / 1e9))],
+        [t.camera.age, format.seconds(age())],
         [t.camera.size, row.width ? `${row.width} × ${row.height}` : format.DASH],
         [t.camera.codec, row.codec ?? format.DASH],
         [t.camera.tracked, row.tracking || newest?.detections.some((found) => found.track_id != null) ? t.camera.on : t.camera.off],
@@ -145,31 +158,46 @@ function Figures({ row }) {
         : html`<p class="quiet">${t.camera.noDrops}</p>`}</section>`;
 }
 
-/** The states of the last hour as a strip, and as a table. */
+/** The states of the last hour, as far as the page's server has heard of them. */
+function useStates(row) {
+  const [rows, setRows] = useState([]);
+  const again = useStore(missed);
+  useEffect(() => {
+    let current = true;
+    get(`/api/sources/${at(row.daemon, row.id)}/states`).then((found) => current && setRows(found), () => {});
+    return () => (current = false);
+  }, [row.daemon, row.id, row.state, row.reason, again]);
+  return rows;
+}
+
+/** States as a strip, and as a table. */
 function States({ row }) {
-  const now = useNow(5000);
-  const from = Math.max(now - 3600, row.states[0]?.at ?? now - 60);
+  useNow(5000);
+  const now = utc();
+  const rows = useStates(row);
+  const from = Math.max(now - 3600, rows[0]?.at ?? now);
   const span = Math.max(0.001, now - from);
-  const parts = row.states.map((entry, index) => ({ ...entry, until: row.states[index + 1]?.at ?? now })).filter((entry) => entry.until > from);
-  return html`<section class="states"><h2>${t.camera.states}</h2>
+  const parts = rows.map((entry, index) => ({ ...entry, until: rows[index + 1]?.at ?? now })).filter((entry) => entry.until > from);
+  return html`<section class="states"><h2>${t.camera.states} ${parts.length > 0 && html`<small>${t.camera.statesSince(format.timeOf(from))}</small>`}</h2>
     <div class="strip" aria-hidden="true">${parts.map((entry) => html`<i class=${`state-${entry.state}`}
       style=${{ "--share": Math.max(0.001, (entry.until - Math.max(from, entry.at)) / span) }}></i>`)}</div>
     <table><thead><tr><th>${t.camera.time}</th><th>${t.camera.state}</th><th>${t.camera.reason}</th></tr></thead>
       <tbody>${[...parts].reverse().slice(0, 8).map((entry) => html`<tr>
-        <td><time datetime=${format.isoOf(entry.at)}>${format.timeOf(entry.at)}</time></td>
+        <td><time datetime=${format.isoOf(entry.at)} title=${format.dateOf(entry.at)}>${format.timeOf(entry.at)}</time></td>
         <td><${State} state=${entry.state} /></td><td class="wrap">${entry.reason ?? ""}</td></tr>`)}</tbody></table></section>`;
 }
 
 function Latest({ row }) {
   const [older, setOlder] = useState([]);
+  const again = useStore(missed);
   useEffect(() => {
     get(`/api/events?daemon=${encodeURIComponent(row.daemon)}&source=${encodeURIComponent(row.id)}&limit=20`)
       .then((found) => setOlder(found.events))
       .catch(() => {});
-  }, [row.daemon, row.id]);
+  }, [row.daemon, row.id, again]);
   const fresh = useStore(events).filter((event) => event.daemon === row.daemon && event.source === row.id);
   const known = new Set(fresh.map((event) => event.id));
-  const rows = [...fresh, ...older.filter((event) => !known.has(event.id))].slice(0, 12);
+  const rows = [...fresh, ...older.filter((event) => !known.has(event.id))].sort((a, b) => b.at - a.at).slice(0, 12);
   return html`<section class="latest"><h2>${t.camera.events}</h2>
     ${rows.length ? html`<ul class="event-list">${rows.map((event) => html`<${EventRow} key=${event.id} event=${event} short=${true} />`)}</ul>` : html`<p class="quiet">${t.camera.noEvents}</p>`}
     <a href=${`/events?daemon=${encodeURIComponent(row.daemon)}&source=${encodeURIComponent(row.id)}`}>${t.camera.allEvents}</a></section>`;
