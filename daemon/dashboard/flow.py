@@ -11,7 +11,7 @@ from collections import deque
 from daemon.clock import Clock
 
 _TARGET_NS = 1_000_000_000  # from the server to the viewer, and the answer
-_FIRST, _LEAST, _MOST = 128 << 10, 16 << 10, 8 << 20  # bytes under way
+_FIRST, _LEAST, _MOST = 64 << 10, 16 << 10, 8 << 20  # bytes under way
 
 
 class Flow:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
 
 _WRONG_CLOCK = "{ const now = Date.now.bind(Date); Date.now = () => now() + 3 * 3600 * 1000; }"
-_NOISE = 12  # rows of the camera's picture; 190 kB a second
+_NOISE, _FPS = 30, 10  # rows of the camera's picture, and pictures a second: 190 kB
 KERB = {"type": "line", "name": "kerb", "points": [[0.5, 0.0], [0.5, 1.0]]}
 
 
@@ -60,13 +60,13 @@ def viewing(folder: Path) -> Iterator[View]:
     from playwright.sync_api import expect, sync_playwright
 
     with ExitStack() as stack:
-        camera = stack.enter_context(closing(ClockCamera(_NOISE)))
-        wide = clips.pattern(folder / "wide.mkv", seconds=20, size="72x58", fps=5, aspect="64/45")
+        camera = stack.enter_context(closing(ClockCamera(_NOISE, _FPS)))
+        wide = clips.pattern(folder / "wide.mkv", seconds=20, size="72x58", fps=2, aspect="64/45")
         sources = [
-            street("street-0", width=320, height=180, tracking=True, rules=[KERB]),
-            street("street-1", width=90, height=120, fps=4),
-            {"id": "clock", "type": "av", "url": camera.url, "kind": "live"},
-            {"id": "wide", "type": "av", "url": str(wide), "loop": True},
+            street("street-0", width=320, height=180, fps=8, objects=5, tracking=True, rules=[KERB]),
+            street("street-1", width=90, height=120, fps=2),
+            {"id": "clock", "type": "av", "url": camera.url, "kind": "live", "max_fps": 2},
+            {"id": "wide", "type": "av", "url": str(wide), "loop": True, "max_fps": 2},
         ]
         model = {"path": str(DEMO_MODEL), "backend": "cpu"}
         events = {"journal": str(folder / "events.db")}

@@ -21,15 +21,16 @@ class ClockCamera:
 
     Args:
         noise: rows of the picture that are noise, which make it large.
+        fps: pictures a second.
     """
 
-    def __init__(self, noise: int = 0) -> None:
-        self._noise = noise
+    def __init__(self, noise: int = 0, fps: int = FPS) -> None:
+        self._noise, self._fps = noise, fps
         self.url = f"tcp://127.0.0.1:{free_port()}"
         command = [
             "ffmpeg", "-v", "error", "-probesize", "32", "-f", "rawvideo", "-pix_fmt", "gray",
-            "-s", f"{WIDTH}x{HEIGHT}", "-r", str(FPS), "-i", "-", "-c:v", "libx264", "-preset", "ultrafast",
-            "-tune", "zerolatency", "-g", str(FPS), "-pix_fmt", "yuv420p",
+            "-s", f"{WIDTH}x{HEIGHT}", "-r", str(fps), "-i", "-", "-c:v", "libx264", "-preset", "ultrafast",
+            "-tune", "zerolatency", "-g", str(fps), "-pix_fmt", "yuv420p",
             "-muxdelay", "0", "-flush_packets", "1", "-f", "mpegts", f"{self.url}?listen=1",
         ]  # fmt: skip
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
@@ -55,7 +56,7 @@ class ClockCamera:
                 self._process.stdin.flush()
             except OSError:
                 return
-            due = max(due + 1 / FPS, monotonic() - 1.0)  # nobody was connected: what is late is not made up for
+            due = max(due + 1 / self._fps, monotonic() - 1.0)  # nobody was connected: what is late is not made up for
 
 
 def _picture(ms: int, noise: int) -> bytes:

@@ -124,11 +124,14 @@ class Proxy(threading.Thread):
             for _ in range(1 + len(broken) // 200):
                 broken[self._chance.randrange(len(broken))] ^= 1 << self._chance.randrange(8)
             data = bytes(broken)
+        if not self.rate and self._free_at:  # it is fast again: what waits goes at once, and first
+            self._free_at = 0.0
+            self._send(lambda _, __: True)
         for start in range(0, len(data), _PIECE):
             piece = data[start : start + _PIECE]
-            due = max(monotonic(), self._free_at)
+            due = monotonic()
             if from_server and self.rate:
-                due = self._free_at = due + len(piece) / self.rate
+                due = self._free_at = max(due, self._free_at) + len(piece) / self.rate
             self._waiting.append((due + self.delay_s if from_server else 0.0, other, piece))
 
     def _send(self, is_due: Callable[[float, socket.socket], bool]) -> None:
