@@ -81,3 +81,13 @@ def test_an_operator_drains_a_member(daemons: Daemons, page: Page) -> None:
     assert set(daemons.owners().values()) == {"shed"}
     page.get_by_role("button", name="Undrain barn").press("Enter")
     expect(page.get_by_role("row", name="barn")).to_contain_text("Ready")
+
+    # A member is lost. Its sources are shown once, where they are now, and so is one whose old address is opened.
+    daemons.running["shed"].process.kill()
+    page.get_by_role("link", name="Wall", exact=True).click()
+    expect(page.get_by_role("heading", name="Wall")).to_contain_text("4 cameras, all up")
+    expect(page.locator(".tile small").first).to_have_text("barn")
+    assert daemons.owners().keys() == {"street-1", "street-2", "street-3", "street-4"}
+    page.goto(page.url + "camera/shed/street-1")
+    page.wait_for_url("**/camera/barn/street-1")
+    expect(page.locator("h1 .state")).to_have_text("Up")
