@@ -96,7 +96,7 @@ class Link(threading.Thread):
 
     def expect(self, interval_s: float) -> None:
         """The daemon sends its own figures this often; any thread may call it."""
-        self._silent_s = 2 * interval_s + _LATE_S
+        self._silent_s = min(2 * interval_s + _LATE_S, _SILENT_S)
 
     def close(self) -> None:
         """End the thread; the context ends with it."""

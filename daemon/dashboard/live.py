@@ -58,19 +58,18 @@ class _Stream:
             self.fail(output)
 
     def fail(self, problem: Unplayable) -> None:
-        self.problem = problem.reason
+        self.problem, self.init = problem.reason, None
         self.forget()
         for seat in self.seats:
             seat.tell(kind="jpeg", reason=problem.reason)
 
     def forget(self) -> None:
-        """The stream has ended; another will begin."""
-        self.init = None
+        """What there is of it is old. It may go on, or another begins."""
         self.gop.clear()
 
-    def catch_up(self, seat: Seat) -> None:
-        """Give a new viewer what there is since the last key picture."""
-        if self.init:
+    def catch_up(self, seat: Seat, session: object) -> None:
+        """Give a new viewer what there is since the last key picture, if it is of the source's present session."""
+        if self.init and self.init.session == session:
             seat.begin(self.init)
             for fragment in self.gop:
                 seat.show(fragment)
@@ -104,7 +103,7 @@ class Live:
         if row is None:
             seat.tell(kind="ended", reason="there is no such source")
             return seat
-        if row["state"] == "up" and row["live"] != "mse":
+        if row["state"] == "up" and row["live"] == "jpeg":
             seat.tell(kind="jpeg", reason=f"{_named(row['type'])} gives no packets of H.264 or HEVC")
             return seat
         if key not in self._streams and len(self._streams) >= MAX_SOURCES:
@@ -119,7 +118,7 @@ class Live:
             seat.tell(kind="jpeg", reason=stream.problem)
         else:
             self._tell_waiting(seat, stream)
-            stream.catch_up(seat)
+            stream.catch_up(seat, row["session"])
         self._want(daemon)
         return seat
 
@@ -196,7 +195,7 @@ class Live:
                 stream.forget()
                 for seat in stream.seats:
                     self._tell_waiting(seat, stream)
-            elif row["live"] != "mse" and stream.problem is None:
+            elif row["live"] == "jpeg" and stream.problem is None:
                 stream.fail(Unplayable(f"{_named(row['type'])} gives no packets of H.264 or HEVC"))
 
     # --- what comes ------------------------------------------------------------------------------------------------

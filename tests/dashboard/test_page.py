@@ -57,9 +57,11 @@ def _media(socket: WebSocketClient, pictures: int) -> tuple[dict[str, object], b
     blob = base64.b64decode(str(init["segment"]))
     while count < pictures:
         part = socket.next()
-        assert isinstance(part, bytes)
-        blob += part[8:]  # behind the time when it came
-        count += part.count(b"moof")
+        if isinstance(part, bytes):
+            blob += part[8:]  # behind the time when it came
+            count += part.count(b"moof")
+        else:
+            assert "skipped" in part  # a busy machine
     return init, blob
 
 
@@ -163,15 +165,14 @@ def test_a_source_that_is_down_is_not_said_to_be_without_video(page: Page) -> No
     """Nobody knows yet what it sends. Its states are remembered for who looks later."""
     gone = {"id": "gone", "type": "av", "url": "rtsp://127.0.0.1:1/none"}
     assert page.client.post("/api/sources/here", json=gone).is_success
-    wait_until(lambda: page.sources()["gone"]["state"] == "down", "it is down")
+    wait_until(lambda: page.sources()["gone"]["reason"], "it is down")
     assert page.sources()["gone"]["live"] is None
     with page.socket("/api/live/here/gone") as live:
-        assert "which is down" in live.until("waiting")["reason"]
+        assert live.until("waiting")["reason"].startswith("the source, which is")  # down, or it tries again
     states = page.get("/api/sources/here/gone/states")
-    assert [row["state"] for row in states][-1] == "down"
-    assert states[-1]["reason"]
+    assert [row["reason"] for row in states if row["state"] == "down"][0]
     assert page.client.delete("/api/sources/here/gone").is_success
-    assert page.client.get("/api/sources/here/gone/states").status_code == 404
+    wait_until(lambda: page.client.get("/api/sources/here/gone/states").status_code == 404, "it is forgotten")
 
 
 def test_a_daemon_that_does_not_answer_keeps_no_other_waiting(served: Served) -> None:
@@ -216,7 +217,7 @@ def test_one_muxer_serves_all_viewers_and_who_comes_later_need_not_wait(page: Pa
         for other in others:
             init, _ = _media(other, 2)
             assert init["turns"] == 0
-        assert len(page.dashboard.live._streams) == 1
+        assert sum(key == ("here", "cam") for key in page.dashboard.live._streams) == 1
         for other in others:
             other.close()
 
@@ -268,6 +269,19 @@ def test_a_viewer_is_told_when_the_source_goes_and_comes(page: Page) -> None:
         assert live.until("ended")["reason"]
     assert page.client.patch("/api/sources/here/cam", json={"enabled": True, "max_fps": None}).is_success
     wait_until(lambda: page.sources()["cam"]["state"] == "up", "it is back")
+
+
+def test_who_comes_after_the_daemon_was_away_sees_the_stream_that_went_on(page: Page) -> None:
+    """Its connection was lost for a moment, and that to the packets was not."""
+    hub = page.dashboard.hub
+    assert hub.loop is not None
+    with page.socket("/api/live/here/cam") as first:
+        _media(first, 2)
+        hub.loop.call_soon_threadsafe(hub._on_state, "here", "away", "for a moment")
+        hub.loop.call_soon_threadsafe(hub._on_state, "here", "up", None)
+        first.until("waiting")
+        with page.socket("/api/live/here/cam") as second:
+            _media(second, 2)
 
 
 def test_it_ends_under_its_viewers(served: Served) -> None:

@@ -1,20 +1,23 @@
 // The clocks of others, as far as they can be known from here: a browser's own may be hours off.
 
 const SAMPLES = 20;
+const SLACK_MS = 20;
 
 /** The server's monotonic clock, ms: a question and its answer say what it was between the two. */
 export class Clock {
   constructor() {
-    this.samples = []; // [ms between question and answer, the server's clock less this one]
+    this.samples = []; // {took, offset}: ms between question and answer, and the server's clock less this one
     this.offset = null;
   }
 
   /** @param asked, told: this clock when the server was asked, and the server's when it answered */
   note(asked, told) {
     const heard = performance.now();
-    this.samples = [...this.samples.slice(1 - SAMPLES), [heard - asked, told - (asked + heard) / 2]];
-    // The quickest answer says most, and old ones nothing: clocks drift.
-    this.offset = this.samples.reduce((best, row) => (row[0] < best[0] ? row : best))[1];
+    const row = { took: heard - asked, offset: told - (asked + heard) / 2 };
+    // Samples that cannot both be true are of clocks that drift, or of a machine that slept in between.
+    const agrees = (other) => Math.abs(other.offset - row.offset) <= (other.took + row.took) / 2 + SLACK_MS;
+    this.samples = [...this.samples.filter(agrees).slice(1 - SAMPLES), row];
+    this.offset = this.samples.reduce((best, other) => (other.took < best.took ? other : best)).offset; // the quickest says most
   }
 
   /** The server's clock now; null while it is not known. */

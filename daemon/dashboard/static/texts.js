@@ -74,7 +74,7 @@ export const t = {
     lost: "The connection broke. It is tried again.",
     silent: "The page's server does not answer. It is tried again.",
     old: (s) => `The picture is ${s} s old.`,
-    skipped: (n) => `This browser was too slow: ${plural(n ?? 0, "frame", "frames")} were skipped.`,
+    skipped: (n) => `Too slow for this browser or its link: ${plural(n, "frame was", "frames were")} left out.`,
     noCodec: (mime) => `This browser cannot play ${/codecs="([^"]*)"/.exec(mime)?.[1] ?? mime}. Stills are shown.`,
     noPackets: "This source has no packets of video. Stills are shown.",
     phases: {
@@ -177,7 +177,7 @@ export const t = {
     none: "No daemon is known.", away: (row) => `The daemon ${row.name} is away. These are its last figures.`,
     process: "Process", allProcesses: "All of the daemon", cpu: "CPU", rss: "Memory", threads: "Threads", files: "Open files", subscriptions: "Subscriptions", outbox: "Outbox", fenced: "Late messages of an earlier owner", missed: "Messages that did not come",
     noGpu: (reason) => `No GPU: ${reason}`, last: "Now", chart: (title) => `Chart: ${title}`, time: "Time", throttled: "Clock held down by",
-    slow: (n) => `This browser was too slow for ${plural(n, "message", "messages")}.`,
+    slow: (n) => `This browser or its link was too slow for ${plural(n, "message", "messages")}.`,
   },
   sources: {
     title: "Sources",
