@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import av
+import httpx
 import msgspec
 import pytest
 import zmq
@@ -22,7 +23,7 @@ from daemon.dashboard import link
 from daemon.dashboard import live as live_video
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.messages import Packets, decode, topic
-from tests.support.daemon import DEMO_MODEL, wait_until
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, wait_until
 from tests.support.page import Page, address_of
 from tests.support.served import Served, street
 from tests.support.websocket import ClosedError, WebSocketClient
@@ -170,7 +171,7 @@ def test_a_source_that_is_down_is_not_said_to_be_without_video(page: Page) -> No
     with page.socket("/api/live/here/gone") as live:
         assert live.until("waiting")["reason"].startswith("the source, which is")  # down, or it tries again
     states = page.get("/api/sources/here/gone/states")
-    assert [row["reason"] for row in states if row["state"] == "down"][0]
+    assert all(row["reason"] for row in states if row["state"] == "down")
     assert page.client.delete("/api/sources/here/gone").is_success
     wait_until(lambda: page.client.get("/api/sources/here/gone/states").status_code == 404, "it is forgotten")
 
@@ -182,7 +183,8 @@ def test_a_daemon_that_does_not_answer_keeps_no_other_waiting(served: Served) ->
         silent = DaemonAddress("silent", known.endpoint, f"http://127.0.0.1:{deaf.getsockname()[1]}", known.token)
         page = stack.enter_context(Page([known, silent]))
         pool = stack.enter_context(ThreadPoolExecutor(12))
-        waiting = [pool.submit(page.client.get, f"/api/still/silent/none-{number}") for number in range(12)]
+        path = f"{page.url}/api/still/silent/none-"
+        waiting = [pool.submit(httpx.get, f"{path}{number}", timeout=PATIENCE_S) for number in range(12)]
         with ExitStack() as asked:
             for _ in range(6):  # so many at once
                 asked.enter_context(deaf.accept()[0])
