@@ -32,7 +32,7 @@ from daemon.system.stop import Stop
 
 _START_S = 60.0
 _SETTLE_S = 2.0
-_SAY_S = 0.25
+_ACKNOWLEDGE_S = 0.25
 _HEADER = 10  # the longest of a frame that a server sends
 _NAME = "here"
 _Way = tuple[int, int, bool]  # watched sources, viewers of each, with boxes
@@ -239,9 +239,9 @@ class _Reader:
 
     def _run(self) -> None:
         """Say how many messages have come, as a tab does: nobody is sent more than comes."""
-        buffer, said_at = bytearray(), monotonic()
-        came = said = left = 0  # messages, those that are said, and bytes of the present one
-        self._socket.settimeout(_SAY_S)
+        buffer, reported_at = bytearray(), monotonic()
+        received = acknowledged = left = 0  # messages, those that the server knows of, and bytes of the present one
+        self._socket.settimeout(_ACKNOWLEDGE_S)
         with suppress(OSError):
             while True:
                 with suppress(TimeoutError):
@@ -250,10 +250,10 @@ class _Reader:
                         return
                     self.received += len(part)
                     messages, left = _messages(buffer, part, left)
-                    came += messages
-                if came > said and monotonic() - said_at > _SAY_S:
-                    said, said_at = came, monotonic()
-                    self._socket.sendall(_masked(msgspec.json.encode({"got": came})))
+                    received += messages
+                if received > acknowledged and monotonic() - reported_at > _ACKNOWLEDGE_S:
+                    acknowledged, reported_at = received, monotonic()
+                    self._socket.sendall(_masked(msgspec.json.encode({"got": received})))
 
 
 def _messages(buffer: bytearray, part: bytes, left: int) -> tuple[int, int]:

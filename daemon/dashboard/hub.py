@@ -13,19 +13,17 @@ import structlog
 
 from daemon.clock import Clock
 from daemon.dashboard.addresses import DaemonAddress
-from daemon.dashboard.api import AwayError, Requests
 from daemon.dashboard.history import Tracks
 from daemon.dashboard.link import Arrived, Link, LinkState
 from daemon.dashboard.owned import joined
+from daemon.dashboard.source_poller import SourcePoller
 from daemon.dashboard.viewers import Selection, Viewer
-from daemon.dashboard.watched import Facts, FleetSource, Row, WatchedDaemon
+from daemon.dashboard.watched import WatchedDaemon
 from daemon.epochs import Epochs
 from daemon.messages import Counts, Detections, Event, Message, Metrics, Owner, Packets, Status, decode, topic
 
 log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
-_rows = msgspec.json.Decoder(list[Row]).decode
-_facts = msgspec.json.Decoder(Facts).decode
 _REFRESH_S = 0.5  # looks for daemons whose list of sources is out of date
 _TICK_S = 2.0
 _ANYWAY_S = 15.0  # asked this often while somebody looks
@@ -50,7 +48,7 @@ class Hub:
         self.epochs = Epochs()
         self._links: dict[str, Link] = {}
         self._viewers: dict[Viewer, None] = {}
-        self._requests = Requests(2)
+        self._poller = SourcePoller()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.on_packets: Callable[[str, Packets], None] = lambda _, __: None
         self.on_change: Callable[[str, str | None], None] = lambda _, __: None
@@ -262,21 +260,12 @@ class Hub:
 
     def _tell_drops(self, daemon: WatchedDaemon) -> None:
         """After each report: rates of each source, and why frames were dropped."""
-        last = daemon.figures.last
-        if last is None or not self._viewers:
+        if not self._viewers:
             return
         if daemon.fenced:
             self._tell(self._viewers, _encoded("daemon", daemon.name, daemon.entry()))
-        for source, row in last.sources.items():
-            drops = {
-                "kind": "drops",
-                "daemon": daemon.name,
-                "source": source,
-                "per_minute": daemon.figures.drops_per_minute(source),
-                "captured_fps": row.captured_fps,
-                "analysed_fps": row.published_fps,
-            }
-            self._tell(self._viewers, _encode(drops), perishable=True)
+        for row in daemon.drops():
+            self._tell(self._viewers, _encode({"kind": "drops", "daemon": daemon.name, **row}), perishable=True)
 
     # --- what the daemons' HTTP APIs tell --------------------------------------------------------------------------
 
@@ -298,17 +287,7 @@ class Hub:
     async def refresh(self, daemon: WatchedDaemon) -> None:
         """Ask a daemon for its sources and facts; keeps what is known if it does not answer."""
         daemon.stale = False
-        try:
-            facts = await self._requests.send(daemon.api, "GET", "daemon")
-            rows = await self._requests.send(daemon.api, "GET", "sources")
-            if facts.status == 200:
-                daemon.facts = _facts(facts.body)
-            if rows.status == 200:
-                daemon.note_rows(_rows(rows.body))
-            daemon.in_fleet = await self._ask_fleet(daemon)
-            problem = None if rows.status == 200 else f"its HTTP API refuses: {rows.error}"
-        except (AwayError, msgspec.MsgspecError) as error:
-            problem = str(error)[:200]
+        problem = await self._poller.poll(daemon, self.daemons.values())
         if problem != daemon.api_problem:
             daemon.api_problem = problem
             self._tell(self._viewers, _encoded("daemon", daemon.name, daemon.entry()))
@@ -318,20 +297,6 @@ class Hub:
         self.on_change(daemon.name, None)
         self._tell(self._viewers, _encode({"kind": "sources", "daemon": daemon.name}))
 
-    async def _ask_fleet(self, daemon: WatchedDaemon) -> dict[str, FleetSource] | None:
-        """What its fleet says of sources, while another member is away; None otherwise."""
-        others = (row for row in self.daemons.values() if row.facts.fleet == daemon.facts.fleet)
-        if daemon.facts.fleet is None or all(row.state == "up" for row in others):
-            return None
-        answer = await self._requests.send(daemon.api, "GET", "fleet")
-        return {row.id: row for row in _fleet(answer.body).sources} if answer.status == 200 else None
-
-
-class _Fleet(msgspec.Struct):
-    """The part of `GET /api/v1/fleet` that is used here."""
-
-    sources: list[FleetSource]
-
 
 class _Owned(msgspec.Struct):
     """The part of `detections` that is used here."""
@@ -339,7 +304,6 @@ class _Owned(msgspec.Struct):
     owner: Owner | None = None
 
 
-_fleet = msgspec.json.Decoder(_Fleet).decode
 _owned_json, _owned_msgpack = msgspec.json.Decoder(_Owned), msgspec.msgpack.Decoder(_Owned)
 
 

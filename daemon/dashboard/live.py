@@ -14,7 +14,7 @@ from daemon.dashboard.addresses import reachable
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.muxer import Fragment, Init, Lost, Output, Unplayable
 from daemon.dashboard.packet_link import Made, PacketLink
-from daemon.dashboard.seat import Key, Seat
+from daemon.dashboard.viewer_queue import Key, ViewerQueue
 from daemon.messages import Packets
 
 log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ class _Stream:
     """
 
     def __init__(self) -> None:
-        self.seats: dict[Seat, None] = {}
+        self.queues: dict[ViewerQueue, None] = {}
         self.init: Init | None = None
         self.gop: list[Fragment] = []
         self._gop_bytes = 0
@@ -43,36 +43,36 @@ class _Stream:
     def put(self, output: Output) -> None:
         if isinstance(output, Fragment):
             self._keep(output)
-            for seat in self.seats:
-                seat.show(output)
+            for queue in self.queues:
+                queue.show(output)
         elif isinstance(output, Init):
             self.init, self.problem = output, None
             self.gop.clear()
-            for seat in self.seats:
-                seat.begin(output)
+            for queue in self.queues:
+                queue.begin(output)
         elif isinstance(output, Lost):
             self.gop.clear()
-            for seat in self.seats:
-                seat.lose(output.packets)
+            for queue in self.queues:
+                queue.lose(output.packets)
         else:
             self.fail(output)
 
     def fail(self, problem: Unplayable) -> None:
         self.problem, self.init = problem.reason, None
         self.forget()
-        for seat in self.seats:
-            seat.tell(kind="jpeg", reason=problem.reason)
+        for queue in self.queues:
+            queue.tell(kind="jpeg", reason=problem.reason)
 
     def forget(self) -> None:
-        """What there is of it is old. It may go on, or another begins."""
+        """The pictures of it are old. It may go on, or another begins."""
         self.gop.clear()
 
-    def catch_up(self, seat: Seat, session: object) -> None:
+    def catch_up(self, queue: ViewerQueue, session: object) -> None:
         """Give a new viewer what there is since the last key picture, if it is of the source's present session."""
         if self.init and self.init.session == session:
-            seat.begin(self.init)
+            queue.begin(self.init)
             for fragment in self.gop:
-                seat.show(fragment)
+                queue.show(fragment)
 
     def _keep(self, fragment: Fragment) -> None:
         if fragment.key:
@@ -96,39 +96,39 @@ class Live:
         self._busy: set[str] = set()
         hub.on_packets, hub.on_change = self._on_packets, self._on_change
 
-    def join(self, daemon: str, source: str) -> Seat:
-        """A seat for one more viewer."""
+    def join(self, daemon: str, source: str) -> ViewerQueue:
+        """A queue for one more viewer."""
         key = (daemon, source)
-        seat, row = Seat(key, self._clock), self._row(key)
+        queue, row = ViewerQueue(key, self._clock), self._row(key)
         if row is None:
-            seat.tell(kind="ended", reason="there is no such source")
-            return seat
+            queue.tell(kind="ended", reason="there is no such source")
+            return queue
         if row["state"] == "up" and row["live"] == "jpeg":
-            seat.tell(kind="jpeg", reason=f"{_named(row['type'])} gives no packets of H.264 or HEVC")
-            return seat
+            queue.tell(kind="jpeg", reason=f"{_named(row['type'])} gives no packets of H.264 or HEVC")
+            return queue
         if key not in self._streams and len(self._streams) >= MAX_SOURCES:
-            seat.tell(kind="jpeg", reason=f"{MAX_SOURCES} sources are watched already")
-            return seat
+            queue.tell(kind="jpeg", reason=f"{MAX_SOURCES} sources are watched already")
+            return queue
         stream = self._streams.setdefault(key, _Stream())
         if stream.ending:
             stream.ending.cancel()
             stream.ending = None
-        stream.seats[seat] = None
+        stream.queues[queue] = None
         if stream.problem:
-            seat.tell(kind="jpeg", reason=stream.problem)
+            queue.tell(kind="jpeg", reason=stream.problem)
         else:
-            self._tell_waiting(seat, stream)
-            stream.catch_up(seat, row["session"])
+            self._tell_waiting(queue, stream)
+            stream.catch_up(queue, row["session"])
         self._want(daemon)
-        return seat
+        return queue
 
-    def leave(self, seat: Seat) -> None:
-        stream = self._streams.get(seat.key)
-        if stream is None or seat not in stream.seats:
+    def leave(self, queue: ViewerQueue) -> None:
+        stream = self._streams.get(queue.key)
+        if stream is None or queue not in stream.queues:
             return
-        del stream.seats[seat]
-        if not stream.seats and stream.ending is None:
-            stream.ending = asyncio.get_running_loop().call_later(_LINGER_S, self._end, seat.key)
+        del stream.queues[queue]
+        if not stream.queues and stream.ending is None:
+            stream.ending = asyncio.get_running_loop().call_later(_LINGER_S, self._end, queue.key)
 
     def close(self) -> None:
         """After the event loop has ended."""
@@ -137,7 +137,7 @@ class Live:
 
     def _end(self, key: Key) -> None:
         stream = self._streams.get(key)
-        if stream is not None and not stream.seats:
+        if stream is not None and not stream.queues:
             del self._streams[key]
             self._want(key[0])
 
@@ -145,15 +145,15 @@ class Live:
         daemon = self._hub.daemons.get(key[0])
         return daemon.source(key[1]) if daemon else None
 
-    def _tell_waiting(self, seat: Seat, stream: _Stream) -> None:
-        row, every = self._row(seat.key), stream.key_interval_s
+    def _tell_waiting(self, queue: ViewerQueue, stream: _Stream) -> None:
+        row, every = self._row(queue.key), stream.key_interval_s
         state = row["state"] if row else "away"
         if row and state != "up":
             why = f": {row['reason']}" if row["reason"] else ""
-            seat.tell(kind="waiting", reason=f"the source, which is {state}{why}", interval_s=None)
+            queue.tell(kind="waiting", reason=f"the source, which is {state}{why}", interval_s=None)
             return
         rate = "" if every is None else f"; this camera sends one every {every:.1f} s"
-        seat.tell(kind="waiting", reason=f"a key picture{rate}", interval_s=every)
+        queue.tell(kind="waiting", reason=f"a key picture{rate}", interval_s=every)
 
     # --- which packets are wanted ----------------------------------------------------------------------------------
 
@@ -188,13 +188,13 @@ class Live:
                 continue
             row = self._row(key)
             if row is None or row["state"] == "disabled":
-                for seat in stream.seats:
-                    seat.tell(kind="ended", reason="the source was removed" if row is None else "it is disabled")
+                for queue in stream.queues:
+                    queue.tell(kind="ended", reason="the source was removed" if row is None else "it is disabled")
                 stream.forget()
             elif row["state"] != "up":
                 stream.forget()
-                for seat in stream.seats:
-                    self._tell_waiting(seat, stream)
+                for queue in stream.queues:
+                    self._tell_waiting(queue, stream)
             elif row["live"] == "jpeg" and stream.problem is None:
                 stream.fail(Unplayable(f"{_named(row['type'])} gives no packets of H.264 or HEVC"))
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -20,7 +19,8 @@ from starlette.websockets import WebSocket
 from daemon import __version__
 from daemon.clock import Clock
 from daemon.config import DashboardConfig, Role
-from daemon.dashboard.api import CHANGE_TIMEOUT_S, Answer, AwayError, Requests
+from daemon.dashboard.api import Answer, AwayError, Requests
+from daemon.dashboard.changes import Changes
 from daemon.dashboard.event_list import EventList, event_row, query_of
 from daemon.dashboard.guard import Guard, cookie_of, person_of
 from daemon.dashboard.hub import Hub
@@ -34,11 +34,8 @@ from daemon.http.access import check_body, peer_of
 from daemon.http.bodies import read_body
 from daemon.http.framing import Framing
 
-log = structlog.get_logger(__name__)
-_TRUE = ("1", "true", "yes")
 _PAGES = ("/", "/login", "/events", "/health", "/sources", "/fleet", "/camera/{d}/{s}", "/rules/{d}/{s}")
 _MAX_MINUTE_S = 60.0
-_FLEET_COMMANDS = ("drain", "undrain")
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -49,7 +46,7 @@ class PageRoutes:
         self._config, self._hub, self._sessions = config, hub, sessions
         self._cookie = f"lookout_{config.port}"  # cookies do not know ports
         self._files, self._stills, self._events = StaticFiles(), Stills(clock), EventList()
-        self._changing, self._trying, self._fetching = Requests(2), Requests(2), Requests(4)
+        self._fetching, self._changes = Requests(4), Changes(self._daemon_of, hub.refresh)
         self._sockets = Sockets(config.max_viewers, hub, live, clock)
 
     def starlette(self) -> Starlette:
@@ -66,15 +63,15 @@ class PageRoutes:
             Route("/api/events", view(self._list_events), methods=["GET"]),
             Route("/api/events/{d}/{id}", view(self._one_event), methods=["GET"]),
             Route("/api/events/{d}/{id}/snapshot", view(self._event_snapshot), methods=["GET"]),
-            Route("/api/sources/{d}", operate(self._add), methods=["POST"]),
-            Route("/api/sources/{d}/{s}", operate(self._change), methods=["PATCH"]),
-            Route("/api/sources/{d}/{s}", operate(self._remove), methods=["DELETE"]),
+            Route("/api/sources/{d}", operate(self._changes.add), methods=["POST"]),
+            Route("/api/sources/{d}/{s}", operate(self._changes.change), methods=["PATCH"]),
+            Route("/api/sources/{d}/{s}", operate(self._changes.remove), methods=["DELETE"]),
             Route("/api/sources/{d}/{s}/config", view(self._source_config), methods=["GET"]),
             Route("/api/sources/{d}/{s}/recent", view(self._recent), methods=["GET"]),
             Route("/api/sources/{d}/{s}/states", view(self._states), methods=["GET"]),
             Route("/api/health/{d}", view(self._health), methods=["GET"]),
             Route("/api/fleets", view(self._list_fleets), methods=["GET"]),
-            Route("/api/fleet/{d}/{command}", operate(self._command_fleet), methods=["POST"]),
+            Route("/api/fleet/{d}/{command}", operate(self._changes.command_fleet), methods=["POST"]),
             WebSocketRoute("/api/feed", self._feed),
             WebSocketRoute("/api/live/{d}/{s}", self._live),
         ]
@@ -201,53 +198,6 @@ class PageRoutes:
                 return {"daemon": daemon.name, **msgspec.json.decode(answer.body)}
         return {"name": name, "daemon": None, "failure": failure}
 
-    # --- what is changed -------------------------------------------------------------------------------------------
-
-    async def _add(self, request: Request) -> Response:
-        return await self._forward(request, "POST", "sources", "source added")
-
-    async def _change(self, request: Request) -> Response:
-        return await self._forward(request, "PATCH", f"sources/{request.path_params['s']}", "source changed")
-
-    async def _remove(self, request: Request) -> Response:
-        return await self._forward(request, "DELETE", f"sources/{request.path_params['s']}", "source removed")
-
-    async def _command_fleet(self, request: Request) -> Response:
-        command = request.path_params["command"]
-        if command not in _FLEET_COMMANDS:
-            raise HTTPException(404, "no such command")
-        return await self._forward(request, "POST", f"fleet/{command}", f"fleet: {command}")
-
-    async def _forward(self, request: Request, method: str, path: str, event: str) -> Response:
-        """Send a change to the daemon's own API, which checks it; kept for its next start where it can keep it."""
-        daemon, body = self._daemon_of(request), None
-        if method != "DELETE":
-            check_body(request)
-            body = await read_body(request)
-        query = {"persist": "true"} if daemon.facts.persists else {}
-        if request.query_params.get("dry_run", "").lower() in _TRUE:
-            return await self._try(daemon, body, request.path_params.get("s"))
-        send = partial(self._changing.send, daemon.api, method, path, timeout_s=CHANGE_TIMEOUT_S)
-        answer = await send(query=query, headers=_forwarded(request), body=body)
-        person = person_of(request)
-        audit = {"daemon": daemon.name, "path": path, "by": person.name if person else "?", "peer": peer_of(request)}
-        done = answer.status < 300
-        log.info(event if done else f"{event}: refused", **audit, **({} if done else {"reason": answer.error}))
-        await self._hub.refresh(daemon)
-        headers = {"X-Persisted": str("persist" in query).lower()}
-        if tag := answer.headers.get("etag"):
-            headers["ETag"] = tag
-        return Response(answer.body, answer.status, headers, media_type="application/json" if answer.body else None)
-
-    async def _try(self, daemon: WatchedDaemon, body: bytes | None, source: str | None) -> Response:
-        """The daemon's opinion of a change that is not made."""
-        if body is None:
-            return _json({"ok": True, "lines": ["its frames and its counts end; its events stay in the journal"]})
-        query = {"id": source} if source else {}
-        send = partial(self._trying.send, daemon.api, "POST", "check", timeout_s=CHANGE_TIMEOUT_S)
-        answer = await send(query=query, body=body)
-        return Response(answer.body, answer.status, media_type="application/json")
-
     async def _request(self, daemon: WatchedDaemon, method: str, path: str) -> Answer:
         """Ask a daemon.
 
@@ -296,11 +246,6 @@ class PageRoutes:
             return await handler(request)
 
         return guarded
-
-
-def _forwarded(request: Request) -> dict[str, str]:
-    """The headers of a change that are the daemon's business."""
-    return {name: value for name in ("If-Match",) if (value := request.headers.get(name))}
 
 
 class _Login(msgspec.Struct, forbid_unknown_fields=True):

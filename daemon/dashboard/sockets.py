@@ -14,11 +14,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from daemon.clock import Clock
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live
-from daemon.dashboard.seat import Progress
-from daemon.dashboard.viewers import Said, Viewer
+from daemon.dashboard.viewer_queue import Progress
+from daemon.dashboard.viewers import ClientMessage, Viewer
 
 log = structlog.get_logger(__name__)
-_said = msgspec.json.Decoder(Said).decode
+_message = msgspec.json.Decoder(ClientMessage).decode
 _progress = msgspec.json.Decoder(Progress).decode
 _MAX_PER_S, _MAX_AT_ONCE = 5.0, 50.0  # messages of a client
 _BUSY, _WRONG = 1013, 1008
@@ -48,9 +48,9 @@ class Sockets:
             while True:
                 text = await socket.receive_text()
                 bucket.spend()
-                said = _said(text)
-                viewer.hear(said)
-                if (selection := said.selection()) is not None:
+                message = _message(text)
+                viewer.report(message)
+                if (selection := message.selection()) is not None:
                     self._hub.select(viewer, selection)
 
         if not await self._accept(socket):
@@ -67,11 +67,11 @@ class Sockets:
         if not await self._accept(socket):
             return
         try:
-            seat = self._live.join(daemon, source)
+            queue = self._live.join(daemon, source)
 
             async def send() -> None:
                 while True:
-                    message = await seat.next()
+                    message = await queue.next()
                     if isinstance(message, bytes):
                         await socket.send_bytes(message)
                     else:
@@ -82,12 +82,12 @@ class Sockets:
                 while True:
                     text = await socket.receive_text()
                     bucket.spend()
-                    seat.hear(_progress(text))
+                    queue.report(_progress(text))
 
             try:
                 await _until_one_ends(socket, send(), receive())
             finally:
-                self._live.leave(seat)
+                self._live.leave(queue)
         finally:
             self._open -= 1
 

@@ -14,7 +14,7 @@ _KEEP_NS = 10_000_000_000  # a topic that nobody wants any more: viewers come ba
 
 
 class Subscriptions:
-    """What is subscribed to. One thread uses it.
+    """The topics that are subscribed to. One thread uses it.
 
     Args:
         kept: how topics begin that are kept for a while after the last viewer has gone.
@@ -27,7 +27,7 @@ class Subscriptions:
         self._left, self._at = float(_AT_ONCE), now_ns
 
     def change(self, wanted: Iterable[bytes], now_ns: int) -> tuple[Sequence[bytes], Sequence[bytes]]:
-        """The topics to end and to begin now. What there is no room or no time for comes with a later call.
+        """The topics to end and to begin now. Those without room or time come with a later call.
 
         Args:
             wanted: the most important first.

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from daemon.clock import Clock
-from daemon.dashboard.flow import Flow
+from daemon.dashboard.flow_control import FlowControl
 
 _FLUSH_S = 0.03  # messages of this long go together
 _MAX_BYTES = 2 << 20  # that wait for one viewer
@@ -29,8 +29,8 @@ class Selection(msgspec.Struct, forbid_unknown_fields=True):
     events: bool = True
 
 
-class Said(msgspec.Struct, forbid_unknown_fields=True):
-    """What a tab says: what it asks for from now on, or how much has come; what is absent stays as it is.
+class ClientMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """A message of a tab: its wishes from now on, or how much has come. A field that is absent changes nothing.
 
     Attributes:
         sources, metrics, events: see `Selection`.
@@ -43,7 +43,7 @@ class Said(msgspec.Struct, forbid_unknown_fields=True):
     got: int = 0
 
     def selection(self) -> Selection | None:
-        """What it asks for; None if it does not say."""
+        """The tab's wishes; None if the message has none."""
         given = {name: value for name in _ASKED if (value := getattr(self, name)) is not msgspec.UNSET}
         return Selection(**given) if given else None
 
@@ -67,7 +67,7 @@ class Viewer:
         self.selection = Selection(events=False)
         self.sources: frozenset[tuple[str, str]] = frozenset()
         self._clock = clock
-        self._flow = Flow(clock)
+        self._flow = FlowControl(clock)
         self._queue: deque[_Waiting] = deque()
         self._bytes = 0
         self._skipped = self._lost = 0
@@ -76,9 +76,9 @@ class Viewer:
     def select(self, selection: Selection) -> None:
         self.selection, self.sources = selection, frozenset(selection.sources)
 
-    def hear(self, said: Said) -> None:
+    def report(self, message: ClientMessage) -> None:
         """How much has come."""
-        self._flow.came(said.got)
+        self._flow.acknowledge(message.got)
         self._news.set()
 
     def put(self, message: bytes, *, perishable: bool = False) -> None:
@@ -110,7 +110,7 @@ class Viewer:
 
     def poll(self) -> str:
         """The next messages if there are any, and room for them; otherwise nothing."""
-        found = self._take()
+        found = self._pop()
         if not found:
             return ""
         text = f"[{b','.join(found).decode()}]"
@@ -121,7 +121,7 @@ class Viewer:
     def _is_full(self) -> bool:
         return self._bytes > _MAX_BYTES or len(self._queue) > _MAX_MESSAGES
 
-    def _take(self) -> list[bytes]:
+    def _pop(self) -> list[bytes]:
         room = self._flow.room
         if room <= 0:
             return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -241,6 +242,16 @@ class WatchedDaemon:
         if format is not None:
             return "mse" if format.codec in _LIVE_CODECS else "jpeg"
         return "jpeg" if config.get("type") in _WITHOUT_PACKETS else None
+
+    def drops(self) -> Iterator[dict[str, Any]]:
+        """Rates of each source in the last report, and why frames were dropped."""
+        for source, row in self.figures.last.sources.items() if self.figures.last else ():
+            yield {
+                "source": source,
+                "per_minute": self.figures.drops_per_minute(source),
+                "captured_fps": row.captured_fps,
+                "analysed_fps": row.published_fps,
+            }
 
     def note_metrics(self, message: Metrics) -> None:
         self.figures.add(message)

@@ -20,8 +20,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from daemon.config import DashboardConfig, HttpConfig, TokenConfig
 from daemon.dashboard.muxer import Fragment, Init
-from daemon.dashboard.seat import Seat
 from daemon.dashboard.sessions import Sessions
+from daemon.dashboard.viewer_queue import ViewerQueue
 from daemon.dashboard.viewers import Viewer
 from daemon.http import connections
 from daemon.http.server import HttpServer
@@ -280,17 +280,17 @@ def test_a_queue_is_bounded_and_says_how_much_it_left_out() -> None:
 
 
 def test_a_slow_viewer_of_live_video_goes_on_at_a_key_picture() -> None:
-    seat = Seat(("here", "cam"), ManualClock())
-    seat.begin(Init("video/mp4", "s", 0, 16, 16, 0, b"init"))
+    queue = ViewerQueue(("here", "cam"), ManualClock())
+    queue.begin(Init("video/mp4", "s", 0, 16, 16, 0, b"init"))
     for number in range(100):
-        seat.show(Fragment(b"x" * 100_000, number % 10 == 0, 1))
-        assert seat._bytes <= (4 << 20) + 100_000
-    rows = [row if isinstance(row, str) else len(row) for row in iter(seat.poll, None)]
+        queue.show(Fragment(b"x" * 100_000, number % 10 == 0, 1))
+        assert queue._bytes <= (4 << 20) + 100_000
+    rows = [row if isinstance(row, str) else len(row) for row in iter(queue.poll, None)]
     assert "init" in str(rows[0])  # the beginning of the stream is not lost
     left_out = sum(msgspec.json.decode(row)["frames"] for row in rows if isinstance(row, str) and "skipped" in row)
     assert left_out > 0
     shown = sum(row == 100_008 for row in rows)
-    assert left_out + shown + seat._skipped + len(seat._queue) == 100
+    assert left_out + shown + queue._skipped + len(queue._queue) == 100
 
 
 def test_a_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

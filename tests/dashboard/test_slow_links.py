@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from daemon.dashboard.flow import Flow
+from daemon.dashboard.flow_control import FlowControl
 from daemon.dashboard.lateness import Lateness
 from daemon.dashboard.muxer import Fragment, Init
-from daemon.dashboard.seat import Progress, Seat
-from daemon.dashboard.viewers import Said, Viewer
+from daemon.dashboard.viewer_queue import Progress, ViewerQueue
+from daemon.dashboard.viewers import ClientMessage, Viewer
 from tests.support.clock import ManualClock
 
 _STEP_S = 0.01
@@ -63,15 +63,15 @@ class Watched:
 def _watch(rate: float, seconds: float, *, picture: int, key: int, gop: int = 50, delay_s: float = 0.02) -> Watched:
     """Watch a camera of so many bytes a picture over a link of so many bytes a second."""
     clock, found = ManualClock(), Watched()
-    link, seat, newest_ns, got = Link(clock, rate, delay_s), Seat(("here", "cam"), clock), 0, 0
-    seat.begin(_INIT)
+    link, queue, newest_ns, got = Link(clock, rate, delay_s), ViewerQueue(("here", "cam"), clock), 0, 0
+    queue.begin(_INIT)
     for step in range(round(seconds / _STEP_S)):
         clock.advance(_STEP_S)
         if step % round(1 / _FPS / _STEP_S) == 0:
             number = step // round(1 / _FPS / _STEP_S)
             is_key = number % gop == 0
-            seat.show(Fragment(b"x" * (key if is_key else picture), is_key, clock.monotonic_ns()))
-        while (message := seat.poll()) is not None:
+            queue.show(Fragment(b"x" * (key if is_key else picture), is_key, clock.monotonic_ns()))
+        while (message := queue.poll()) is not None:
             link.send(message)
         for message in link.receive():
             got += 1
@@ -83,7 +83,7 @@ def _watch(rate: float, seconds: float, *, picture: int, key: int, gop: int = 50
         if newest_ns:
             found.ages.append((clock.monotonic_ns() - newest_ns) / 1e9)
         if step % round(_SAY_S / _STEP_S) == 0:
-            seat.hear(Progress(got))
+            queue.report(Progress(got))
     return found
 
 
@@ -145,7 +145,7 @@ def test_boxes_and_states_are_fresh_or_left_out() -> None:
                 else:
                     ages[row["kind"]].append(now - row["at"])
         if step % round(_SAY_S / _STEP_S) == 0:
-            viewer.hear(Said(got=got))
+            viewer.report(ClientMessage(got=got))
     assert len(ages["state"]) >= number - 5
     assert lost == 0
     assert max(ages["state"]) < 5
@@ -154,14 +154,14 @@ def test_boxes_and_states_are_fresh_or_left_out() -> None:
 
 
 def test_a_viewer_that_says_nothing_or_nonsense_hurts_nobody() -> None:
-    flow = Flow(ManualClock())
+    flow = FlowControl(ManualClock())
     for size in (100_000, 100_000):
         flow.sent(size)
     assert flow.room == 0
     for count in (-1, 0):
-        flow.came(count)
+        flow.acknowledge(count)
         assert flow.room == 0
-    flow.came(1 << 62)
+    flow.acknowledge(1 << 62)
     assert flow.room > 0
     flow.sent(100)
     assert flow.room > 0

@@ -14,14 +14,14 @@ _TARGET_NS = 1_000_000_000  # from the server to the viewer, and the answer
 _FIRST, _LEAST, _MOST = 64 << 10, 16 << 10, 8 << 20  # bytes under way
 
 
-class Flow:
+class FlowControl:
     """The messages of one WebSocket that have been sent, and have not come."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._under_way: deque[tuple[int, int]] = deque()  # bytes, and when they were sent, ns
         self._bytes = 0  # of these
-        self._came = 0  # messages
+        self._acknowledged = 0  # messages
         self._limit = _FIRST
         self._limited_ns = 0  # since then the limit is what it is
 
@@ -34,13 +34,13 @@ class Flow:
         self._under_way.append((size, self._clock.monotonic_ns()))
         self._bytes += size
 
-    def came(self, count: int) -> None:
+    def acknowledge(self, count: int) -> None:
         """So many messages have come since the start, as the viewer says; what cannot be is no news."""
         now, size, at = self._clock.monotonic_ns(), 0, 0
-        while self._came < count and self._under_way:
+        while self._acknowledged < count and self._under_way:
             part, at = self._under_way.popleft()
             size += part
-            self._came += 1
+            self._acknowledged += 1
         if not size:
             return
         was_used, took = self._bytes > self._limit // 2, now - at

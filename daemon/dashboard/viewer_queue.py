@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from daemon.clock import Clock
-from daemon.dashboard.flow import Flow
+from daemon.dashboard.flow_control import FlowControl
 from daemon.dashboard.muxer import Fragment, Init
 
 Key = tuple[str, str]
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Progress(msgspec.Struct, forbid_unknown_fields=True):
-    """What a viewer says now and then.
+    """A message of a viewer, now and then.
 
     Attributes:
         got: messages that have come since the start.
@@ -35,7 +35,7 @@ class Progress(msgspec.Struct, forbid_unknown_fields=True):
     at: float | None = None
 
 
-class _Begin(NamedTuple):
+class _StreamStart(NamedTuple):
     """A stream begins."""
 
     text: str
@@ -52,15 +52,15 @@ class _Picture(NamedTuple):
     since_ns: int
 
 
-class Seat:
+class ViewerQueue:
     """A bounded queue. A viewer that does not keep up goes on at the next key picture. The event loop's thread alone
     uses it."""
 
     def __init__(self, key: Key, clock: Clock) -> None:
         self.key = key
         self._clock = clock
-        self._flow = Flow(clock)
-        self._queue: deque[_Begin | _Picture | str] = deque()
+        self._flow = FlowControl(clock)
+        self._queue: deque[_StreamStart | _Picture | str] = deque()
         self._answers: deque[str] = deque()  # these go before the queue
         self._bytes = 0
         self._skipped = 0
@@ -80,7 +80,7 @@ class Seat:
         """Another stream begins: pictures of the last one are of no use."""
         self._drop_pictures()
         self._needs_key, self._last_text = True, ""
-        self._queue.append(_Begin(_encode({"kind": "init", **msgspec.structs.asdict(init)}).decode()))
+        self._queue.append(_StreamStart(_encode({"kind": "init", **msgspec.structs.asdict(init)}).decode()))
         self._news.set()
 
     def show(self, fragment: Fragment) -> None:
@@ -102,9 +102,9 @@ class Seat:
         """Packets were lost before they came here."""
         self._skipped += packets
 
-    def hear(self, progress: Progress) -> None:
-        """What the viewer says."""
-        self._flow.came(progress.got)
+    def report(self, progress: Progress) -> None:
+        """The viewer reports."""
+        self._flow.acknowledge(progress.got)
         if progress.at is not None:
             now_ms = self._clock.monotonic_ns() / 1e6
             self._answers.append(_encode({"kind": "clock", "at": progress.at, "now": now_ms}).decode())
@@ -119,19 +119,19 @@ class Seat:
 
     def poll(self) -> bytes | str | None:
         """The next message if there is one, and room for it."""
-        found = self._answers.popleft() if self._answers else self._take()
+        found = self._answers.popleft() if self._answers else self._pop()
         if found is not None:
             self._flow.sent(len(found))
         return found
 
-    def _take(self) -> bytes | str | None:
+    def _pop(self) -> bytes | str | None:
         """A message, or pictures that go together: the time when the last of them came, and their bytes."""
         if not self._queue:
             return None
         first, room = self._queue[0], min(_JOINED, self._flow.room)
         if not isinstance(first, _Picture):
             self._queue.popleft()
-            return first.text if isinstance(first, _Begin) else first
+            return first.text if isinstance(first, _StreamStart) else first
         parts, size = list[bytes](), 0
         while room > 0 and self._queue and isinstance(part := self._queue[0], _Picture):
             if parts and size + len(part.data) > room:
@@ -148,7 +148,7 @@ class Seat:
 
     def _drop_pictures(self) -> int:
         """Forget all pictures that wait, and the beginnings of streams before the last; returns their number."""
-        begins = [row for row in self._queue if isinstance(row, _Begin)]
+        begins = [row for row in self._queue if isinstance(row, _StreamStart)]
         kept = [row for row in self._queue if isinstance(row, str) or row in begins[-1:]]
         dropped = sum(isinstance(row, _Picture) for row in self._queue)
         self._queue, self._bytes = deque(kept), 0
