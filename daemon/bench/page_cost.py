@@ -217,8 +217,10 @@ class _Reader:
             f"Sec-WebSocket-Key: {key}",
         ]
         self._socket.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
-        if not self._socket.recv(4096).startswith(b"HTTP/1.1 101"):
+        answer = self._socket.recv(4096)
+        if not answer.startswith(b"HTTP/1.1 101"):
             raise LookoutError("the page refuses a viewer")
+        self._first = answer.partition(b"\r\n\r\n")[2]  # messages that came with it
         if first is not None:
             self._socket.sendall(_masked(msgspec.json.encode(first)))
         self._thread = threading.Thread(target=self._run, name="viewer", daemon=True)
@@ -240,7 +242,8 @@ class _Reader:
     def _run(self) -> None:
         """Say how many messages have come, as a tab does: nobody is sent more than comes."""
         buffer, reported_at = bytearray(), monotonic()
-        received = acknowledged = left = 0  # messages, those that the server knows of, and bytes of the present one
+        received, left = _messages(buffer, self._first, 0)  # messages, and bytes of the last one that are to come
+        acknowledged = 0
         self._socket.settimeout(_ACKNOWLEDGE_S)
         with suppress(OSError):
             while True:

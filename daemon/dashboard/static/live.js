@@ -244,7 +244,7 @@ export class LivePlayer {
       if (this.media !== media) return;
       const pts = init.base_pts + Math.round(mediaTime * 1e9);
       if (this.shown && mediaTime > this.shown.time) this.steps = [...this.steps.slice(-7), mediaTime - this.shown.time];
-      this.shown = { time: mediaTime, pts, at: performance.now() };
+      this.shown = { time: mediaTime, pts };
       if (!this.started) {
         this.started = true;
         this.judge();

@@ -132,22 +132,26 @@ class Painter {
 export const ratioOf = (row) => (row.width && row.height ? (row.width * (row.pixel_aspect ?? 1)) / row.height : null);
 
 /**
- * What is shown, the last frame of the video or a still, whichever is newer, and how old it is.
- * @returns {{isVideo, old, look, stillCame}} old is in whole seconds, and null while the picture is as new as it should be
+ * What is shown: the last frame of the video or the last still, whichever was taken later.
+ * @returns {{isVideo, old, now, look, stillCame}} old is in whole seconds, and null while the picture is as new as it
+ *   should be; now tells {isVideo, age} at this moment
  */
 function useShown(player, pace) {
   const [shown, setShown] = useState({ isVideo: false, old: null });
   const stillAt = useRef(null);
-  const age = () => {
-    const frame = player.current?.shown ?? null;
-    if (frame && frame.at > (stillAt.current ?? 0)) return { isVideo: true, age: player.current.age() };
-    return { isVideo: false, age: stillAt.current === null ? null : (performance.now() - stillAt.current) / 1000 };
+  const now = () => {
+    const time = performance.now();
+    const still = stillAt.current === null ? null : (time - stillAt.current) / 1000;
+    if (!player.current?.shown) return { isVideo: false, age: still };
+    const age = player.current.age();
+    return still === null || (age ?? 0) < still ? { isVideo: true, age } : { isVideo: false, age: still };
   };
   const look = () => {
-    const { isVideo, age: seconds } = age();
-    const isOld = seconds !== null && (isVideo ? player.current.state.phase !== "playing" && seconds > OLD_S : seconds > pace / 1000 + OLD_S);
-    const old = isOld ? Math.floor(seconds) : null;
+    const { isVideo, age } = now();
+    const isOld = age !== null && age > OLD_S + (isVideo ? 0 : pace / 1000);
+    const old = isOld ? Math.floor(age) : null;
     setShown((before) => (before.isVideo === isVideo && before.old === old ? before : { isVideo, old }));
+    return isVideo;
   };
   const latest = useRef(look);
   latest.current = look;
@@ -157,9 +161,9 @@ function useShown(player, pace) {
   }, []);
   const stillCame = () => {
     stillAt.current = performance.now();
-    look();
+    return !look();
   };
-  return { ...shown, look, stillCame, age: () => age().age };
+  return { ...shown, now, look, stillCame };
 }
 
 /**
@@ -183,7 +187,7 @@ export function Picture({ row, live, options = {}, onState = null, handle = null
   const isFresh = live && (state.phase === "playing" || (state.phase === "late" && state.age <= STILL_AFTER_S));
   const every = live ? (PACES[state.phase] ?? STILL_MS) : STILL_MS;
   const shown = useShown(player, every);
-  if (handle) handle.current = { age: shown.age };
+  if (handle) handle.current = { age: () => shown.now().age };
 
   useEffect(() => {
     painter.current = new Painter(canvas.current, row, options);
@@ -208,7 +212,7 @@ export function Picture({ row, live, options = {}, onState = null, handle = null
     const { log } = painter.current;
     player.current = new LivePlayer(video.current, `/api/live/${at(row.daemon, row.id)}`, {
       state: told,
-      frame: (...frame) => painter.current.frame(...frame),
+      frame: (...frame) => shown.look() && painter.current.frame(...frame),
       turns: setTurns,
       older: (pts, session) => log.olderThan(pts, session),
     });
@@ -220,8 +224,7 @@ export function Picture({ row, live, options = {}, onState = null, handle = null
   }, [row.daemon, row.id, live, visible, row.live === "jpeg"]);
 
   const failure = useStill(row, image, every, visible && !isFresh, (found) => {
-    shown.stillCame();
-    painter.current.still(found);
+    if (shown.stillCame()) painter.current.still(found);
     setNatural(image.current.naturalHeight ? image.current.naturalWidth / image.current.naturalHeight : null);
   });
   const isOld = shown.old !== null;
