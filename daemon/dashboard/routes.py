@@ -213,11 +213,17 @@ class PageRoutes:
 
     async def _feed(self, socket: WebSocket) -> None:
         if await self._may_view(socket):
-            await self._sockets.feed(socket)
+            await self._sockets.feed(socket, self._is_signed_in(socket))
 
     async def _live(self, socket: WebSocket) -> None:
         if await self._may_view(socket):
-            await self._sockets.live(socket, socket.path_params["d"], socket.path_params["s"])
+            await self._sockets.live(
+                socket, self._is_signed_in(socket), socket.path_params["d"], socket.path_params["s"]
+            )
+
+    def _is_signed_in(self, socket: WebSocket) -> Callable[[], bool]:
+        cookie = cookie_of(socket.headers, self._cookie)
+        return lambda: self._sessions.person(cookie) is not None
 
     async def _may_view(self, socket: WebSocket) -> bool:
         if person_of(socket) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -35,8 +35,12 @@ class Sockets:
         self._limit, self._hub, self._live, self._clock = limit, hub, live, clock
         self._open = 0
 
-    async def feed(self, socket: WebSocket) -> None:
-        """One tab's feed, until it leaves."""
+    async def feed(self, socket: WebSocket, may_view: Callable[[], bool]) -> None:
+        """One tab's feed, until it leaves.
+
+        Args:
+            may_view: whether its viewer is still signed in.
+        """
         viewer = Viewer(self._clock)
 
         async def send() -> None:
@@ -44,10 +48,7 @@ class Sockets:
                 await socket.send_text(await viewer.next())
 
         async def receive() -> None:
-            bucket = _TokenBucket()
-            while True:
-                text = await socket.receive_text()
-                bucket.spend()
+            async for text in _texts(socket, may_view):
                 message = _message(text)
                 viewer.report(message)
                 if (selection := message.selection()) is not None:
@@ -62,8 +63,8 @@ class Sockets:
             self._hub.leave(viewer)
             self._open -= 1
 
-    async def live(self, socket: WebSocket, daemon: str, source: str) -> None:
-        """Live video of a source, until the viewer leaves."""
+    async def live(self, socket: WebSocket, may_view: Callable[[], bool], daemon: str, source: str) -> None:
+        """Live video of a source, likewise."""
         if not await self._accept(socket):
             return
         try:
@@ -78,10 +79,7 @@ class Sockets:
                         await socket.send_text(message)
 
             async def receive() -> None:
-                bucket = _TokenBucket()
-                while True:
-                    text = await socket.receive_text()
-                    bucket.spend()
+                async for text in _texts(socket, may_view):
                     queue.report(_progress(text))
 
             try:
@@ -105,8 +103,8 @@ class Sockets:
         return True
 
 
-class _TooManyError(Exception):
-    """The client sends without pause."""
+class _RefusedError(Exception):
+    """The client sends without pause, or its viewer has signed out."""
 
 
 class _TokenBucket:
@@ -120,7 +118,18 @@ class _TokenBucket:
         self._left = min(_MAX_AT_ONCE, self._left + (now - self._at) * _MAX_PER_S) - 1
         self._at = now
         if self._left < 0:
-            raise _TooManyError
+            raise _RefusedError
+
+
+async def _texts(socket: WebSocket, may_view: Callable[[], bool]) -> AsyncIterator[str]:
+    """The messages of a client. It says what has come, or gets no more: so a viewer that signs out is noticed."""
+    bucket = _TokenBucket()
+    while True:
+        text = await socket.receive_text()
+        bucket.spend()
+        if not may_view():
+            raise _RefusedError
+        yield text
 
 
 async def _until_one_ends(socket: WebSocket, *works: Coroutine[Any, Any, None]) -> None:
@@ -132,7 +141,7 @@ async def _until_one_ends(socket: WebSocket, *works: Coroutine[Any, Any, None]) 
             task.result()
     except WebSocketDisconnect:
         return
-    except (_TooManyError, msgspec.MsgspecError, KeyError, RuntimeError):
+    except (_RefusedError, msgspec.MsgspecError, KeyError, RuntimeError):
         with suppress(RuntimeError, WebSocketDisconnect):
             await socket.close(_WRONG)
     finally:

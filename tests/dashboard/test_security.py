@@ -106,8 +106,17 @@ def test_roles(page: Page, viewer: str, operator: str) -> None:
 def test_a_session_ends(page: Page) -> None:
     cookie = {"Cookie": _cookie(page, _VIEW)}
     assert page.client.get("/api/daemons", headers=cookie).is_success
-    assert page.client.post("/api/logout", headers=cookie).status_code == 204
-    assert page.client.get("/api/daemons", headers=cookie).status_code == 401
+    with (
+        page.socket("/api/feed", cookie=cookie["Cookie"]) as feed,
+        page.socket("/api/live/here/street-0", cookie=cookie["Cookie"]) as live,
+    ):
+        assert feed.until("daemon")["name"] == "here"
+        assert page.client.post("/api/logout", headers=cookie).status_code == 204
+        assert page.client.get("/api/daemons", headers=cookie).status_code == 401
+        for socket in (feed, live):  # other tabs
+            socket.send({"got": 1})
+            with pytest.raises(ClosedError, match="1008"):
+                socket.until("nothing that comes")
 
 
 @pytest.mark.parametrize("origin", ["", "null", "http://evil.example", "http://127.0.0.1", "http://[", "file://"])
