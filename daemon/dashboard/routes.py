@@ -126,6 +126,8 @@ class PageRoutes:
 
     async def _still(self, request: Request) -> Response:
         daemon, source = self._daemon_of(request), request.path_params["s"]
+        if not daemon.knows(source):
+            raise HTTPException(404, "no such source")
         still = await self._stills.get(daemon, source)
         if still.status != 200:
             raise HTTPException(still.status, still.reason, {"Retry-After": "2"})

@@ -12,7 +12,7 @@ from daemon.dashboard.watched import WatchedDaemon
 
 _FRESH_NS = 150_000_000  # a still this young is given to others as well
 _AT_ONCE = 6  # requests to a daemon, which encodes four at once
-_MAX_WAITING = 200
+_MAX_WAITING = 200  # of a daemon
 _TIMEOUT_S = 8.0
 
 
@@ -49,7 +49,7 @@ class Stills:
             return still
         task = self._asked.get(key)
         if task is None:
-            if len(self._asked) >= _MAX_WAITING:
+            if sum(name == daemon.name for name, _ in self._asked) >= _MAX_WAITING:
                 return Still(503, reason="too many stills are waited for already")
             task = self._asked[key] = asyncio.ensure_future(self._fetch(daemon, source, key))
         return await asyncio.shield(task)

@@ -38,6 +38,7 @@ function useStill(row, image, every, wanted, onStill) {
     hurry.current?.();
   }, [every]);
   useEffect(() => {
+    setFailure(null); // of another time
     if (!wanted) return undefined;
     let [timer, stopped, url, loading] = [0, false, null, false];
     const load = async () => {
