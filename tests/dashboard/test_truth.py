@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.analytics.feed import Feed, rules_of, standing_at
-from tests.dashboard.view import View
+from tests.dashboard.view import KERB, View
 from tests.support.daemon import wait_until
 from tests.support.drawn_clock import BITS, BLOCK
 
@@ -139,6 +139,34 @@ def test_arrows_point_where_the_daemon_counts_forward(view: View) -> None:
                 share = far * (step - 10) / 10
                 feed.show(step * 0.1, {1: standing_at(x + share * dx, y + share * dy, 60, 30)})
             assert [event.direction for event in feed.events] == [direction], (rule, start, end)
+
+
+def test_arrows_are_at_the_camera_and_in_the_editor(view: View) -> None:
+    gate = {"type": "gate", "name": "gate", "lines": [[[0.35, 0.1], [0.35, 0.9]], [[0.65, 0.1], [0.65, 0.9]]]}
+    assert view.served.client.patch("/api/v1/sources/street-0", json={"rules": [gate]}).is_success
+    tab = view.open("/camera/here/street-0")
+    for name in ("Boxes", "Tails"):
+        tab.get_by_label(name).uncheck()
+    tab.wait_for_function(  # its head, above the shaft: on the side of the second line alone
+        """() => {
+          const canvas = document.querySelector(".stage canvas");
+          const above = (x) => canvas.getContext("2d").getImageData(Math.round(x) - 7, canvas.height / 2 - 6, 14, 4);
+          const drawn = (share) => above(share * canvas.width).data.some((value) => value > 100);
+          return !drawn(0.38) && drawn(0.62 + 0.025);
+        }"""
+    )
+    tab.get_by_role("link", name="Edit rules").click()
+    way = """() => {
+      const [from, to] = [...document.querySelector(".shape-gate .arrow").getAttribute("d").matchAll(/[ML]([\\d.]+)/g)];
+      return Math.sign(to[1] - from[1]);
+    }"""
+    tab.locator(".shape-gate .arrow").first.wait_for(state="attached")
+    assert tab.evaluate(way) == 1
+    tab.get_by_role("button", name="Gate gate").click()
+    tab.get_by_role("button", name="Turn the direction round").click()
+    assert tab.evaluate(way) == -1
+    assert view.served.client.patch("/api/v1/sources/street-0", json={"rules": [KERB]}).is_success
+    tab.close()
 
 
 def _draw(tab: Tab, kind: str, *points: tuple[float, float]) -> None:
