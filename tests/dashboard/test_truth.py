@@ -147,12 +147,13 @@ def test_arrows_are_at_the_camera_and_in_the_editor(view: View) -> None:
     tab = view.open("/camera/here/street-0")
     for name in ("Boxes", "Tails"):
         tab.get_by_label(name).uncheck()
-    tab.wait_for_function(  # its head, above the shaft: on the side of the second line alone
+    tab.wait_for_function(  # its head, at the second line alone
         """() => {
           const canvas = document.querySelector(".stage canvas");
-          const above = (x) => canvas.getContext("2d").getImageData(Math.round(x) - 7, canvas.height / 2 - 6, 14, 4);
-          const drawn = (share) => above(share * canvas.width).data.some((value) => value > 100);
-          return !drawn(0.38) && drawn(0.62 + 0.025);
+          const drawn = (share, from) => canvas.getContext("2d")
+            .getImageData(Math.round(share * canvas.width) + from, Math.round(canvas.height / 2) - 7, 5, 4)
+            .data.some((value) => value > 100);
+          return !drawn(0.35, 5) && drawn(0.65, -10);
         }"""
     )
     tab.get_by_role("link", name="Edit rules").click()
