@@ -30,6 +30,7 @@ _MAX_BATCH = 1000  # messages
 _ASK_S = 2.0  # between two questions for the endpoint
 _SILENT_S = 90.0  # the daemon's own figures come once a minute at least
 _LATE_S = 10.0  # for figures that are expected, beside two of their intervals
+_APPLY_NS = 1_000_000_000  # between changes of topics for which there was no time
 _ANSWER_NS = 5_000_000_000  # for the first answer
 _HIGH_WATER = 2000
 _KEPT = topic("detections")
@@ -83,6 +84,8 @@ class Link(threading.Thread):
         os.set_blocking(self._waker, False)
         self._wanted: Sequence[bytes] = ()  # topics beside the usual; set by any thread
         self._topics = Subscriptions(_KEPT, clock.monotonic_ns())
+        self._applied: Sequence[bytes] | None = None  # the last of `_wanted`
+        self._applied_ns = 0
         self.endpoint = address.endpoint
         self._heard_ns = 0
         self._silent_s = _SILENT_S
@@ -162,7 +165,7 @@ class Link(threading.Thread):
         poller = zmq.Poller()
         for each in (socket, monitor, self._wake):
             poller.register(each, zmq.POLLIN)
-        self._topics = Subscriptions(_KEPT, self._clock.monotonic_ns())
+        self._topics, self._applied = Subscriptions(_KEPT, self._clock.monotonic_ns()), None
         self._heard_ns = begun_ns = self._clock.monotonic_ns()
         away_ns: int | None = None
         while not self._ending.is_set:
@@ -223,7 +226,11 @@ class Link(threading.Thread):
                 self._change("up", None)
 
     def _subscribe(self, socket: zmq.Socket[bytes]) -> None:
-        ended, begun = self._topics.change(self._wanted, self._clock.monotonic_ns())
+        now, wanted = self._clock.monotonic_ns(), self._wanted
+        if wanted is self._applied and now - self._applied_ns < _APPLY_NS:
+            return
+        self._applied, self._applied_ns = wanted, now
+        ended, begun = self._topics.change(wanted, now)
         for name in ended:
             socket.setsockopt(zmq.UNSUBSCRIBE, name)
         for name in begun:
