@@ -32,7 +32,8 @@ from daemon.system.stop import Stop
 
 _START_S = 60.0
 _SETTLE_S = 2.0
-_ACKNOWLEDGE_S = 0.25
+_ACKNOWLEDGE_S = 0.25  # at the earliest, if much has come; otherwise twice that
+_MUCH = 32 << 10  # bytes
 _HEADER = 10  # the longest of a frame that a server sends
 _NAME = "here"
 _Way = tuple[int, int, bool]  # watched sources, viewers of each, with boxes
@@ -243,7 +244,7 @@ class _Reader:
         """Say how many messages have come, as a tab does: nobody is sent more than comes."""
         buffer, reported_at = bytearray(), monotonic()
         received, left = _messages(buffer, self._first, 0)  # messages, and bytes of the last one that are to come
-        acknowledged = 0
+        acknowledged = since = 0
         self._socket.settimeout(_ACKNOWLEDGE_S)
         with suppress(OSError):
             while True:
@@ -252,10 +253,12 @@ class _Reader:
                     if not part:
                         return
                     self.received += len(part)
+                    since += len(part)
                     messages, left = _messages(buffer, part, left)
                     received += messages
-                if received > acknowledged and monotonic() - reported_at > _ACKNOWLEDGE_S:
-                    acknowledged, reported_at = received, monotonic()
+                wait_s = _ACKNOWLEDGE_S if since > _MUCH else 2 * _ACKNOWLEDGE_S
+                if received > acknowledged and monotonic() - reported_at > wait_s:
+                    acknowledged, since, reported_at = received, 0, monotonic()
                     self._socket.sendall(_masked(msgspec.json.encode({"got": received})))
 
 

@@ -108,7 +108,8 @@ class ViewerQueue:
         if progress.at is not None:
             now_ms = self._clock.monotonic_ns() / 1e6
             self._answers.append(_encode({"kind": "clock", "at": progress.at, "now": now_ms}).decode())
-        self._news.set()
+        if self._queue or self._answers:
+            self._news.set()
 
     async def next(self) -> bytes | str:
         """The next message, once there is room for it on the way."""

@@ -79,7 +79,8 @@ class Viewer:
     def report(self, message: ClientMessage) -> None:
         """How much has come."""
         self._flow.acknowledge(message.got)
-        self._news.set()
+        if self._queue:
+            self._news.set()
 
     def put(self, message: bytes, *, perishable: bool = False) -> None:
         """Queue a message. A viewer that does not keep up loses those that are out of date, or else the oldest half.

@@ -3,7 +3,9 @@ import { Store } from "./store.js";
 
 const FIRST_WAIT_MS = 400;
 const LONGEST_WAIT_MS = 5000;
-const SAY_MS = 250;
+const TURN_MS = 250;
+const SAY_MS = 500; // between two reports of what has come,
+const SAY_CHARACTERS = 32768; // unless this much has
 const SILENT_MS = 8000; // the server says something every two seconds
 const EAGER = 20; // arrays that are answered at once, so that the server learns soon what this link carries
 
@@ -22,7 +24,7 @@ export class Feed {
     if (this.running) return;
     this.running = true;
     this.connect();
-    setInterval(() => this.turn(), SAY_MS);
+    setInterval(() => this.turn(), TURN_MS);
     window.addEventListener("online", () => this.retryNow());
     document.addEventListener("visibilitychange", () => document.hidden || this.retryNow());
   }
@@ -70,9 +72,12 @@ export class Feed {
 
   connect() {
     const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/feed`);
-    Object.assign(this, { socket, asked: "", heardAt: performance.now(), got: 0, said: 0, saidAt: 0 });
+    Object.assign(this, { socket, asked: "", heardAt: performance.now(), got: 0, characters: 0, said: 0, saidAt: 0 });
     socket.onopen = () => this.ask();
-    socket.onmessage = (event) => this.take(JSON.parse(event.data));
+    socket.onmessage = (event) => {
+      this.characters += event.data.length;
+      this.take(JSON.parse(event.data));
+    };
     socket.onclose = () => this.socket === socket && this.retry();
   }
 
@@ -84,19 +89,22 @@ export class Feed {
       this.tell({ kind: "open" });
     }
     // Not with the timer alone: that of a hidden tab runs once a minute.
-    if (this.got <= EAGER || this.heardAt - this.saidAt > SAY_MS) this.say();
+    this.say(this.got <= EAGER);
     messages.forEach((message) => this.tell(message));
   }
 
-  /** Tell the server what has come: it sends no more than comes. */
-  say() {
-    if (this.got === this.said || this.socket.readyState !== WebSocket.OPEN) return;
-    Object.assign(this, { said: this.got, saidAt: performance.now() });
+  /** Tell the server what has come, if that is due: it sends no more than comes. */
+  say(isDue) {
+    const [now, { readyState }] = [performance.now(), this.socket];
+    const waited = now - this.saidAt;
+    const due = isDue || waited >= SAY_MS || (waited >= TURN_MS && this.characters >= SAY_CHARACTERS);
+    if (!due || this.got === this.said || readyState !== WebSocket.OPEN) return;
+    Object.assign(this, { said: this.got, saidAt: now, characters: 0 });
     this.socket.send(JSON.stringify({ got: this.got }));
   }
 
   turn() {
-    this.say();
+    this.say(false);
     const { readyState } = this.socket;
     const isSilent = performance.now() - this.heardAt > SILENT_MS;
     if (isSilent && readyState <= WebSocket.OPEN) this.giveUp();

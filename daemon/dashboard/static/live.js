@@ -10,6 +10,8 @@ const EDGE_S = 0.3; // from here on it plays faster, the more the later it is
 const JUMP_S = 1.5; // from here on it jumps
 const FASTEST = 1.5;
 const TURN_MS = 250;
+const SAY_MS = 500; // between two reports of what has come,
+const SAY_BYTES = 32768; // unless this much has
 const SILENT_MS = 8000; // the server answers more often, however little a camera sends
 const ASK_MS = 2000; // between two questions for the server's time
 const EAGER = 20; // messages that are answered at once, so that the server learns soon what this link carries
@@ -62,28 +64,30 @@ export class LivePlayer {
     if (!this.tries) this.tell("connecting");
     const socket = new WebSocket(address(this.path));
     socket.binaryType = "arraybuffer";
-    Object.assign(this, { socket, heardAt: performance.now(), clock: new Clock(), got: 0, said: 0, askedAt: -ASK_MS });
-    socket.onopen = () => this.say();
+    const now = performance.now();
+    Object.assign(this, { socket, heardAt: now, clock: new Clock(), got: 0, bytes: 0, said: 0, saidAt: now, askedAt: -ASK_MS });
+    socket.onopen = () => this.say(true);
     socket.onmessage = ({ data }) => {
       this.heardAt = performance.now();
       this.got += 1;
+      this.bytes += data.byteLength ?? data.length;
       if (typeof data === "string") this.control(JSON.parse(data));
       else this.take(data);
-      if (this.got <= EAGER) this.say();
+      if (this.got <= EAGER) this.say(true);
     };
     socket.onclose = () => {
       if (this.socket === socket) this.retry();
     };
   }
 
-  /** Tell the server what has come: it sends no more than comes. Now and then, ask it for the time. */
-  say() {
+  /** Tell the server what has come, if that is due: it sends no more than comes. Now and then, ask it for the time. */
+  say(isDue) {
     if (this.socket?.readyState !== WebSocket.OPEN) return;
     const now = performance.now();
     const asks = now - this.askedAt >= ASK_MS;
-    if (!asks && this.got === this.said) return;
-    if (asks) this.askedAt = now;
-    this.said = this.got;
+    const tells = this.got > this.said && (isDue || this.bytes >= SAY_BYTES || now - this.saidAt >= SAY_MS);
+    if (!asks && !tells) return;
+    Object.assign(this, { said: this.got, saidAt: now, bytes: 0, askedAt: asks ? now : this.askedAt });
     this.socket.send(JSON.stringify({ got: this.got, at: asks ? now : null }));
   }
 
@@ -197,7 +201,7 @@ export class LivePlayer {
   }
 
   turn() {
-    this.say();
+    this.say(false);
     if (this.socket && performance.now() - this.heardAt > SILENT_MS) return this.retry(t.live.silent);
     this.keepToEdge();
     this.judge();
