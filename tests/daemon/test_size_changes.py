@@ -128,7 +128,7 @@ def test_the_page_goes_on_with_the_new_size(folder: Path) -> None:
     video, output = SourceVideo(), []
     for number, (info, data) in enumerate(seen.packets):
         facts = {name: getattr(info, name) for name in info.__struct_fields__}
-        output += video.add(Packet(instance="i", source="s", session="x", index=number, **facts), data)
+        output += video.add(Packet(instance="i", source="s", session="x", index=number, **facts), data, number)
     assert [(row.width, row.height) for row in output if isinstance(row, Init)] == [(160, 96), (320, 192)]
     # The first picture has no time, so five of the day follow its second key picture; of each size one waits.
     assert sum(isinstance(row, Fragment) for row in output) == 5 - 1 + 9 - 1
