@@ -137,7 +137,10 @@ def _assert_equal(results: list[Result], text: BoxText | None, encode: Any) -> N
         source, owner = result.frame.source, OWNER if result.frame.seq % 2 else None
         topic, message = builder.detections(result, made, owner)
         reference = _reference(result, counts[source], owner, message.latency.total)
-        assert (topic, encode(message)) == (f"detections/{source}/".encode(), encode(reference))
+        made_of, wanted = encode(message), encode(reference)
+        if encode is msgspec.msgpack.encode:  # msgspec 0.19 writes a longer head where a field is left out
+            made_of, wanted = repr(msgspec.msgpack.decode(made_of)), repr(msgspec.msgpack.decode(wanted))
+        assert (topic, made_of) == (f"detections/{source}/".encode(), wanted)
         counts[source] += 1
 
 

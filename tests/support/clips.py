@@ -47,18 +47,25 @@ def once(folder: Path, name: str, make: Callable[[Path], object]) -> Path:
     """A clip that several processes use: the first process makes it, the others wait.
 
     Args:
-        make: a function of a module, or a partial of one.
+        make: a function of a module, or a partial of one, is kept for later times; one within a function is not, but
+            what `ffmpeg` makes for it is.
     """
-    function, arguments = (make.func, make.keywords) if isinstance(make, partial) else (make, {})
-    code = [Path(path).read_text() for path in (inspect.getfile(function), __file__, _SCENE)]
-    kept = _kept(Path(name).suffix, [function.__name__, arguments, *code], make)
     path = folder / name
     with _locked(path):
         if not path.exists():
             begun = path.with_name(f"begun-{name}")
-            shutil.copyfile(kept, begun)
+            _make_once(begun, make)
             begun.rename(path)
     return path
+
+
+def _make_once(path: Path, make: Callable[[Path], object]) -> None:
+    function, arguments = (make.func, make.keywords) if isinstance(make, partial) else (make, {})
+    if "<" in function.__qualname__:  # of a function, whose variables are not known here, or one of several lambdas
+        make(path)
+        return
+    code = [Path(source).read_text() for source in (inspect.getfile(function), __file__, _SCENE)]
+    shutil.copyfile(_kept(path.suffix, [function.__name__, arguments, *code], make), path)
 
 
 def _kept(suffix: str, made_of: Sequence[object], make: Callable[[Path], object]) -> Path:
