@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 import av.error
 from av.format import ContainerFormat, Flags
 from av.packet import Packet
+from av.stream import Stream
 from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
@@ -60,6 +61,8 @@ class Demuxer:
         self._cached: tuple[Packet[Any], ...] = ()
         self._is_cacheable = True
         self._pass_ticks = 0  # length of a pass in ticks, if the recording loops seamlessly; otherwise 0
+        self._timed: Stream | None = None  # of the last packet with a picture
+        self._unit: Fraction | None = None  # of its timestamps
         self._start()
         format = self._video.part.container.format
         invents_times = _invents_times(format)
@@ -157,13 +160,14 @@ class Demuxer:
         Args:
             got: when it came, monotonic ns.
         """
-        time = got
-        if self.has_times:
-            stamp = packet.pts if packet.dts is None else packet.dts
-            if stamp is None or packet.time_base is None:
-                return False
-            time = nanoseconds(stamp, packet.time_base)
-        return self._history.rate.add(time)
+        if not self.has_times:
+            return self._history.rate.add(got)
+        if packet.stream is not self._timed:  # PyAV makes a fraction each time that it is asked for the unit
+            self._timed, self._unit = packet.stream, packet.time_base
+        stamp = packet.pts if packet.dts is None else packet.dts
+        if stamp is None or self._unit is None:
+            return False
+        return self._history.rate.add(nanoseconds(stamp, self._unit))
 
     @property
     def rate(self) -> float | None:
