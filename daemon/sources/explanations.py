@@ -10,6 +10,7 @@ import av.error
 from daemon.config import AvConfig
 from daemon.errors import LoginRefusedError, SourceError
 from daemon.redact import printable, scrub
+from daemon.sources.http_files import joined, origin_of, redirects_of
 from daemon.sources.inquiry import Answer, probe_http, probe_rtsp
 
 RTSP = ("rtsp", "rtsps")
@@ -102,7 +103,12 @@ def _reason_of_http(config: AvConfig, answer: Answer) -> str | None:
         return "it is not a video but a web page: ask the camera's manual for the URL of its stream"
     if answer.status == 200:
         return f"it is not a video that FFmpeg can read: the server calls it {printable(kind)[:40] or 'nothing'}"
-    return _reason_of_status(answer, words, ', or options: {max_redirects: "3"} to follow it')
+    location = answer.header("location") if 300 <= answer.status < 400 else ""
+    goes_on = location and origin_of(joined(config.address, location))
+    if goes_on and (number := redirects_of(config)):
+        return _reason_of_redirect(answer, f", which leads nowhere in {number} redirects")
+    follow = ', or options: {max_redirects: "3"} to follow it' if goes_on else ""
+    return _reason_of_status(answer, words, follow)
 
 
 def _reason_of_status(answer: Answer, words: dict[int, str], follow: str) -> str | None:
@@ -110,14 +116,18 @@ def _reason_of_status(answer: Answer, words: dict[int, str], follow: str) -> str
         return None
     status = printable(f"{answer.status} {answer.reason}".strip())[:60]
     if 300 <= answer.status < 400:
-        target = printable(scrub(answer.header("location")))[:300] or "an address that it does not name"
-        return f"it redirects to {target}, which is not followed: set url to the camera's own address{follow}"
+        return _reason_of_redirect(answer, ", which is not followed") + follow
     if answer.status == 401:
         return _reason_of_login(answer)
     if answer.status == 403:
         return "it does not allow this (403): check user name and password, and what that user may see"
     meaning = words.get(answer.status)
     return f"it answers {status}: {meaning}" if meaning else f"it answers {status}"
+
+
+def _reason_of_redirect(answer: Answer, why: str) -> str:
+    target = printable(scrub(answer.header("location")))[:300] or "an address that it does not name"
+    return f"it redirects to {target}{why}: set url to the camera's own address"
 
 
 def _reason_of_login(answer: Answer) -> str:

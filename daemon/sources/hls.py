@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
-from urllib.parse import urljoin
 
 import av.error
 import structlog
@@ -20,7 +19,8 @@ from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.redact import scrub
 from daemon.sources.avio import AvioFile
-from daemon.sources.http_files import HttpFiles, redirects_of
+from daemon.sources.http_files import HttpFiles, joined, redirects_of
+from daemon.sources.segment import Segment
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +32,7 @@ _BEHIND = 3.5  # target durations of segments that wait, beyond which playing is
 _MAX_STEP_S = 10.0
 _MAX_READ_NS = 300_000_000_000  # of what another connection has read
 _REMEMBERED = 16  # segments
+_MAX_MASTERS = 16  # playlists of playlists
 _MAX_PLAYLIST = 16 << 20  # bytes
 _BEGINS = b"#EXTM3U"
 _URI = re.compile(r'(?<=URI=")[^"]*')
@@ -55,13 +56,20 @@ class Playlist:
 
     Attributes:
         target_s: its target duration, seconds.
+        first: number of its first segment.
         segments: absolute URL and seconds of each segment, in order.
         is_complete: no segment will be added.
     """
 
     target_s: float
+    first: int
     segments: Sequence[tuple[str, float]]
     is_complete: bool
+
+    def begins_anew(self, before: Playlist) -> bool:
+        """Whether its server has begun to count anew since an earlier one, and this is not just an old one."""
+        is_old = bool(self.segments) and self.segments[-1] in before.segments
+        return self.first < before.first and not is_old
 
     def after(self, segment: str) -> float:
         """Seconds of the segments that follow one; 0 if it is not there."""
@@ -86,7 +94,9 @@ class HlsProgress:
         """
         before = self._files
         if files is not before:
-            again = before is not None and bool(set(before.segments) & set(files.segments))
+            again = (
+                before is not None and not before.has_begun_anew and bool(set(before.segments) & set(files.segments))
+            )
             self._files, self._read_to = files, self._last if again else None
         if self._read_to is not None and time <= self._read_to < time + _MAX_READ_NS:
             return False
@@ -103,7 +113,7 @@ class HlsFiles:
     Attributes:
         playlist: the one that was loaded last; None before the first.
         is_behind: more segments wait than need be.
-        missing: segments and keys that could not be opened.
+        has_begun_anew: the server has begun to count segments anew.
     """
 
     def __init__(self, config: AvConfig, options: Mapping[str, str]) -> None:
@@ -117,7 +127,14 @@ class HlsFiles:
         self.segments: deque[str] = deque(maxlen=_REMEMBERED)
         self.is_behind = False
         self.playlist: Playlist | None = None
-        self.missing = 0
+        self._lists: dict[str, Playlist] = {}  # by URL, as they were loaded last
+        self._masters = 0  # playlists of playlists that have been loaded
+        self._loaded = 0.0  # when a playlist was loaded last
+        self._refusal: str | None = None  # why it could not be since then
+        self.has_begun_anew = False
+        self._segment: Segment | None = None
+        self._missing: deque[str] = deque(maxlen=_REMEMBERED)
+        self._missed = 0
 
     @property
     def segment_s(self) -> float:
@@ -133,6 +150,11 @@ class HlsFiles:
     def is_complete(self) -> bool:
         """No segment will be added."""
         return self.playlist is not None and self.playlist.is_complete
+
+    @property
+    def missing(self) -> int:
+        """Segments and keys that could not be loaded, or not whole."""
+        return self._missed + (self._segment is not None and not self._segment.is_whole)
 
     @property
     def limit_s(self) -> float:
@@ -154,7 +176,9 @@ class HlsFiles:
         known = self._texts.get(url)
         try:
             file = self._opened(url, options, first=first)
-            begin = file.read(len(_BEGINS))
+            begin = b""
+            while len(begin) < len(_BEGINS) and (more := file.read(len(_BEGINS) - len(begin))):
+                begin += more
             text = self._playlist(file, begin, url) if begin == _BEGINS else None
         except av.error.FFmpegError as error:
             if first:
@@ -163,12 +187,15 @@ class HlsFiles:
         if text is not None or known is not None:
             return io.BytesIO(text or known or b"")
         self._progress = monotonic()
+        self._missed = self.missing
+        is_part = "end_offset" in options  # FFmpeg counts its bytes
+        self._segment = Segment(begin, file, after=None if is_part else self._segment)
         url = url.removeprefix("crypto+")
         self.segments.append(url)
         if self.playlist:
             waiting = self.playlist.after(url)
             self.is_behind = waiting > _BEHIND * self.playlist.target_s
-        return _Prefixed(begin, file)
+        return self._segment
 
     def close(self) -> None:
         for file in self._open_files:
@@ -197,9 +224,24 @@ class HlsFiles:
         if location != url:
             text = _absolute(text.decode(errors="replace"), location).encode()
         if found := parsed(text.decode(errors="replace"), location):
-            self.playlist = found
-        self._texts[url] = text
+            self._check(found, self._lists.get(url))
+            self.playlist = self._lists[url] = found
+        elif self._masters == _MAX_MASTERS:
+            raise SourceError(f"{self._config.url}: its playlist names playlists, and these name others without end")
+        else:
+            self._masters += 1
+        self._texts[url], self._loaded, self._refusal = text, monotonic(), None
         return text
+
+    def _check(self, found: Playlist, before: Playlist | None) -> None:
+        """Raises:
+        SourceError: FFmpeg would wait until the number of the last segment comes again.
+        """
+        if before and found.begins_anew(before) and self._config.kind != "recording":
+            self.has_begun_anew = True
+            raise SourceError(
+                f"{self._config.url}: its playlist begins anew, with segment {found.first} after {before.first}"
+            )
 
     def _instead(self, url: str, known: bytes | None, error: av.error.FFmpegError) -> bytes:
         """A playlist as it was, if it cannot be loaded now; nothing for a segment, and FFmpeg takes the next one.
@@ -208,36 +250,26 @@ class HlsFiles:
             SourceError: no segment has come for too long.
         """
         waited = monotonic() - self._progress
+        if known and not isinstance(error, av.error.ExitError):
+            self._refusal = str(error.strerror)
         if waited > self.limit_s and not self._failed:
             self._failed = True
-            what = "its playlist cannot be loaded" if known else "its segments cannot be loaded"
-            raise SourceError(f"{self._config.url}: {what}: {error.strerror}, for {waited:.0f} s")
-        if known is None:
-            self.missing += 1
+            raise SourceError(f"{self._config.url}: {self._what_fails(known, error)}, for {waited:.0f} s")
+        if known is None and url not in self._missing:
+            self._missing.append(url)
+            self._missed += 1
             log.warning(
                 "a segment cannot be loaded", source=self._config.id, url=scrub(url), reason=str(error.strerror)
             )
         return known or b""
 
-
-class _Prefixed:
-    """A file after its first bytes were read."""
-
-    def __init__(self, begin: bytes, file: AvioFile) -> None:
-        self._begin, self._file = begin, file
-
-    def read(self, size: int) -> bytes:
-        """Empty at the end, and where the connection breaks: FFmpeg then takes the next segment."""
-        if self._begin:
-            begin, self._begin = self._begin[:size], self._begin[size:]
-            return begin
-        try:
-            return self._file.read(size)
-        except av.error.FFmpegError:
-            return b""
-
-    def close(self) -> None:
-        self._file.close()
+    def _what_fails(self, known: bytes | None, error: av.error.FFmpegError) -> str:
+        what = f"its {'playlist' if known else 'segments'} cannot be loaded"
+        if not isinstance(error, av.error.ExitError):
+            return f"{what}: {error.strerror}"
+        if self._refusal:  # we have given it up
+            return f"{what}: {self._refusal}"
+        return "its playlist names no new segment" if self._loaded > self._progress else "its server is silent"
 
 
 def parsed(text: str, base: str) -> Playlist | None:
@@ -250,8 +282,9 @@ def parsed(text: str, base: str) -> Playlist | None:
         if found := re.match(r"#EXTINF:\s*([\d.]+)", line):
             seconds = float(found[1])
         elif line and not line.startswith("#"):
-            segments.append((urljoin(base, line), seconds))
-    return Playlist(float(target[1]), segments, "#EXT-X-ENDLIST" in text)
+            segments.append((joined(base, line), seconds))
+    first = re.search(r"^#EXT-X-MEDIA-SEQUENCE:\s*(\d+)", text, re.MULTILINE)
+    return Playlist(float(target[1]), int(first[1]) if first else 0, segments, "#EXT-X-ENDLIST" in text)
 
 
 def _absolute(text: str, base: str) -> str:
@@ -259,7 +292,7 @@ def _absolute(text: str, base: str) -> str:
     lines = text.splitlines()
     for number, line in enumerate(lines):
         if line.startswith("#"):
-            lines[number] = _URI.sub(lambda found: urljoin(base, found[0]), line)
+            lines[number] = _URI.sub(lambda found: joined(base, found[0]), line)
         elif line:
-            lines[number] = urljoin(base, line)
+            lines[number] = joined(base, line)
     return "\n".join(lines) + "\n"

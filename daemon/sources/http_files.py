@@ -31,7 +31,7 @@ _FOR_ALL = (
 _SECRET = ("headers", "cookies")
 _MAX_REDIRECTS = 8  # as FFmpeg has it
 _PROBE_S = 2.0  # for a redirect
-_CIPHER = "crypto+"  # before a URL: FFmpeg deciphers what is there
+CIPHER = "crypto+"  # before a URL: FFmpeg deciphers what is there
 # A URL that FFmpeg and this program cannot read in two ways.
 _PLAIN = re.compile(
     r"(?:crypto\+)?(?P<scheme>https?)://(?P<login>[^/?#@\\\s]*@)?(?P<host>[\w.-]+|\[[\da-fA-F:.]+\])(?::(?P<port>\d+))?"
@@ -80,15 +80,18 @@ class HttpFiles:
             return self._open(target, options)
 
     def target(self, url: str, redirects: int) -> str:
-        """The URL to which a server redirects, the same one if it does not."""
-        plain = url.removeprefix(_CIPHER)
+        """The URL to which a server redirects, the same one if it does not, or to another protocol than HTTP."""
+        plain = url.removeprefix(CIPHER)
         for _ in range(redirects):
             headers = self.options_for(plain).get("headers", "")
             answer = probe_http(self._logged_in(plain), headers=headers, log_in=True, timeout_s=_PROBE_S)
             if answer is None or not 300 <= answer.status < 400 or not answer.header("location"):
                 break
-            plain = urljoin(plain, answer.header("location"))
-        return _CIPHER + plain if url.startswith(_CIPHER) else plain
+            further = joined(plain, answer.header("location"))
+            if origin_of(further) is None:  # it is not HTTP
+                break
+            plain = further
+        return CIPHER + plain if url.startswith(CIPHER) else plain
 
     def options_for(self, url: str) -> dict[str, str]:
         """FFmpeg's options for a URL."""
@@ -130,6 +133,14 @@ def origin_of(url: str) -> Origin | None:
         return None
     port = found["port"] or {"http": "80", "https": "443"}[found["scheme"]]
     return Origin(found["scheme"], found["host"].lower(), port)
+
+
+def joined(base: str, reference: str) -> str:
+    """The absolute URL of a reference; a reference that is no URL, as it is."""
+    try:
+        return urljoin(base, reference)
+    except ValueError:
+        return reference
 
 
 def _login_of(url: str) -> str:

@@ -132,6 +132,8 @@ class Demuxer:
         ends = f"{self._config.url} is {CUT_SHORT} {played / 1e9:.1f} s"
         if self._video.part.new_streams and self._video.path is None:
             raise SourceError(f"{ends}, and goes on with video streams that only a file can be searched for")
+        if self.hls and self.hls.missing:
+            raise SourceError(f"{ends}, and segments of its playlist could not be loaded: {self.hls.missing}")
         part, path = self._video.part, self._video.path
         with FileRange(path, part.splice.begin) if path else nullcontext() as file:
             length = stated_length(part.container)
