@@ -35,21 +35,25 @@ def stated_length(container: InputContainer) -> int:
 
 
 def shortfall(
-    container: InputContainer, stream: VideoStream, whole: bool | None, played: int, period: int
+    container: InputContainer, stream: VideoStream, whole: bool | None, played: int, period: int, step: int
 ) -> int | None:
     """The stated length of a recording that is cut short, ns; 0 if it states none. None if it is whole.
 
     Args:
         whole: whether the structure of its file is, None if that does not tell.
-        played: from the first picture to the last, ns.
-        period: of a picture, ns.
+        played: from the first picture to the end of the last, ns.
+        period: of a picture by the rate, ns.
+        step: between the last two pictures, ns.
     """
     formats = set(container.format.name.split(","))
     own = _own_length(stream, formats)
     stated = own or (stated_length(container) if formats & _STATING else 0)
     missing = stated - played
+    if whole is False and "avi" in formats:  # FFmpeg corrects what such a file states
+        return 0
     if whole is False:
-        return None if own and missing < period else stated if missing >= period else 0
+        is_short = 2 * (missing + period) >= 3 * step  # a picture is missing: times may be rounded
+        return None if own and not is_short else stated if is_short else 0
     if whole or missing <= tolerance(stated) or (not own and _reaches(container, stated)):
         return None
     return stated

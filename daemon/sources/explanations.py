@@ -54,8 +54,11 @@ def _guess(scheme: str, error: Exception) -> str:
     """A likely cause where the server does not tell one."""
     if isinstance(error, _LOGIN_ERRORS):
         return ": check user name and password"
+    if scheme in LOCAL:
+        is_odd = isinstance(error, av.error.InvalidDataError | av.error.EOFError)
+        return ": it is empty, cut short or not a video" if is_odd else ""
     if isinstance(error, av.error.InvalidDataError):
-        return f": {'it is empty, cut short or not a video' if scheme in LOCAL else 'it is not a video'}"
+        return ": it is not a video"
     if isinstance(error, av.error.EOFError) or getattr(error, "errno", None) == errno.EIO:
         plain = f", or it speaks no TLS: try {scheme[:-1]}://" if scheme in ("rtsps", "https", "rtmps") else ""
         return f": the host name may be wrong, or {_CLOSED}{plain}"

@@ -141,7 +141,7 @@ class Demuxer:
         if self._video.is_spliced:  # lengths are those of parts
             stated = 0 if whole is False else None
         else:
-            stated = shortfall(part.container, self.stream, whole, played, self._timeline.period)
+            stated = shortfall(part.container, self.stream, whole, played, self._timeline.period, self._timeline.step)
         if stated is not None:
             missing = f" of {stated / 1e9:.1f} s" if stated else ", and the end of its file is missing"
             raise SourceError(f"{ends}{missing}")

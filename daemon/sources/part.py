@@ -18,6 +18,7 @@ from daemon.sources.video_streams import NewStreams, others_of
 
 _GROWING = {"mpegts", "mpeg", "flv"}  # formats whose streams may begin anywhere
 _DELAYED = {"mpegts", "mpeg"}  # formats in which a packet ends where the next of its stream begins
+_MAX_TRIES = 1 << 20  # each over 64 KiB without a packet
 _UNCHECKED = {"hevc", "vvc"}  # codecs whose decoders do not report errors in pictures
 
 
@@ -86,19 +87,21 @@ class Part:
                 yield packet, packet
             return
         waiting: deque[Packet[Any]] = deque()
-        for packet in self._demuxed():
-            if packet.stream_index == self.stream.index:
-                if self._marks_next or packet.is_corrupt or packet.is_keyframe:
-                    self._mark(packet, waiting)
-                waiting.append(packet)
-                if len(waiting) > ahead:
-                    yield waiting.popleft(), packet
-                continue
-            while waiting:
-                yield waiting[0], waiting.popleft()
-            yield packet, packet
-        while waiting:
-            yield waiting[0], waiting.popleft()
+        try:
+            for packet in self._demuxed():
+                if packet.stream_index == self.stream.index:
+                    if self._marks_next or packet.is_corrupt or packet.is_keyframe:
+                        self._mark(packet, waiting)
+                    waiting.append(packet)
+                    if len(waiting) > ahead:
+                        yield waiting.popleft(), packet
+                    continue
+                yield from _alone(waiting)
+                yield packet, packet
+        except (av.error.FFmpegError, OSError):
+            yield from _alone(waiting)
+            raise
+        yield from _alone(waiting)
 
     def _mark(self, packet: Packet[Any], waiting: Sequence[Packet[Any]]) -> None:
         """Mark a packet as corrupt if packets of the transport were lost in it, and the decoder will not notice.
@@ -138,16 +141,28 @@ class Part:
                 self._passed_over["no_picture"] += 1
 
 
+def _alone(waiting: deque[Packet[Any]]) -> Iterator[tuple[Packet[Any], Packet[Any]]]:
+    """Each packet with itself."""
+    while waiting:
+        yield waiting[0], waiting.popleft()
+
+
 def demuxed(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
     """The packets of some streams, without those that drain their decoders.
 
     Raises:
         FFmpegError, OSError: the connection broke.
     """
-    packets = container.demux(*streams)
+    packets, tries = container.demux(*streams), 0
     while True:
         try:
             packet = next(packets, None)
+        except av.error.BlockingIOError:  # a transport stream in which nothing is found for long
+            tries += 1
+            if tries > _MAX_TRIES:
+                raise
+            packets = container.demux(*streams)
+            continue
         except (av.error.EOFError, IndexError):  # IndexError: PyAV, at the end, if a stream has appeared
             return
         if packet is None or (packet.size == 0 and packet.dts is None):

@@ -38,6 +38,7 @@ class PictureCounter:
             "vp9": _vp9,
             "av1": _av1,
             "libdav1d": _av1,
+            "theora": _theora,
         }.get(codec)
 
     def count(self, packet: memoryview) -> int:
@@ -56,6 +57,11 @@ class PictureCounter:
             count += _is_coded(data[at + _START_BYTES : at + _START_BYTES + 8], self._time_bits)
             at = data.find(_VOP, at + _START_BYTES)
         return count
+
+
+def _theora(packet: memoryview) -> int:
+    """Headers, which come again where recordings are joined, have the highest bit (Theora specification, 6.1)."""
+    return 0 if packet[0] & 0x80 else 1
 
 
 def _mpeg2(packet: memoryview) -> int:

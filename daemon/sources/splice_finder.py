@@ -48,15 +48,24 @@ class SpliceFinder:
         return self._counted(self._of_new_stream(part) or self._of_codec(part, ahead) or self._of_header(part, packet))
 
     def before_stream(self, part: Part, packets: Sequence[Packet[Any]]) -> Splice | None:
-        """The splice before the first packets of another stream of the part, if the part has not seen its beginning."""
-        stream = packets[0].stream
-        if stream.codec_context.width or packets[0].pos is None:
+        """The splice before the first packets of another stream of the part, if the part has not seen its beginning, or
+        has seen it with another codec."""
+        stream, context = packets[0].stream, packets[0].stream.codec_context
+        if packets[0].pos is None:
             return None
         at, end = part.place_of(packets[0]), part.place_of(packets[-1])
+        begin = max(0, part.position)
+        change = change_of_codec(self._path, begin, stream.id, context.name) if "mpegts" in part.formats else None
+        if change:
+            return self._counted(Splice(change.tables, change.begin - 1, end=end, id=stream.id))
+        if context.width:
+            return None
         return self._counted(Splice(begin_before(self._path, part, at), at - 1, end=end, id=stream.id))
 
     def at_end(self, part: Part) -> Splice | None:
         """The splice at the end of a part; None at the end of the recording."""
+        if (until := part.splice.until) is not None:
+            return self._counted(Splice(until, until - 1))
         if part.position < 0:
             return None
         begins = begins_at(self._path, part.formats, part.position + part.size, None)

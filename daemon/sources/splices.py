@@ -31,6 +31,7 @@ class Splice:
     Attributes:
         begin: of the container.
         read_to: packets that begin up to this byte are not of it, or have been read.
+        until: where the container ends, because another one begins; None for the end of the file.
         end: where the packets before it end, None if the demuxer holds none of them.
         is_same: the stream goes on.
         id: the container's identifier of the stream that is read from there, None if it is the same as before.
@@ -39,6 +40,7 @@ class Splice:
 
     begin: int
     read_to: int = -1
+    until: int | None = None
     end: int | None = None
     is_same: bool = False
     id: int | None = None

@@ -73,17 +73,23 @@ def _segment(file: SeekableFile, size: int) -> bool | None:
 
 
 def _riff(file: SeekableFile, size: int) -> bool | None:
-    """Each RIFF list states its size; recorders that were stopped leave a zero."""
+    """Whether the lists of pictures are there, by the sizes that they state; recorders that were stopped leave a zero.
+
+    An index may be missing behind them.
+    """
     at = 0
-    while at + 8 <= size:
+    while at + 12 <= size:
         file.seek(at)
-        kind, length = unpack("<4sI", file.read(8))
-        if kind != b"RIFF":
-            break
+        kind, length, content = unpack("<4sI4s", file.read(12))
+        if kind == b"RIFF" and length:
+            at += 12
+            continue
         if length == 0:
             return None
+        if content == b"movi" and at + 8 + length > size:
+            return False
         at += 8 + length + length % 2
-    return at <= size + 1
+    return True
 
 
 def _last_tag(file: SeekableFile, size: int) -> int | None:

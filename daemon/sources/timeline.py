@@ -26,14 +26,15 @@ class Timeline:
             this, ns, another part begins, and the timeline goes on. None if timestamps are taken as they are.
 
     Attributes:
-        period: of a picture, ns.
+        period: of a picture by the rate, ns.
+        step: from the last picture but one to the last, ns.
         end: ns, where the next pass starts.
     """
 
     def __init__(self, *, live: bool, rate: float | None, unordered: bool = False, max_step: int | None = None) -> None:
         self._live, self._unordered, self._max_step = live, unordered, max_step
         self.period = round(1e9 / rate) if rate else _DEFAULT_PERIOD_NS
-        self._step = self.period  # ns, from the last picture but one to the last
+        self.step = self.period
         self._offset = 0  # ns, added to the timestamps of this pass
         self.end = 0
         self._first: int | None = None  # ns, time of this pass's first picture
@@ -61,6 +62,8 @@ class Timeline:
             time = self._ordered(time, self._last, slot)
         else:
             self._behind = 0
+        if self._last is not None and time > self._last:
+            self.step = time - self._last
         if self._first is None:
             self._first = time
             self._origin = time - self._offset
@@ -86,9 +89,8 @@ class Timeline:
     def _continued(self, time: int, last: int, max_step: int) -> int:
         """The time of a live picture, which may begin another part."""
         if not 0 < time - last <= max_step:
-            self._offset += last + self._step - time
-            return last + self._step
-        self._step = time - last
+            self._offset += last + self.step - time
+            return last + self.step
         return time
 
     def begin_stream(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -20,7 +21,7 @@ from daemon.sources.connection import connect, open_range, prepare
 from daemon.sources.file_range import FileRange
 from daemon.sources.part import Part, demuxed, last_packet
 from daemon.sources.splice_finder import SpliceFinder, begin_before
-from daemon.sources.splices import Splice, other_codec
+from daemon.sources.splices import Splice, change_of_codec, other_codec
 from daemon.sources.video_streams import can_be_decoded, choose
 
 _REWINDABLE = {"mp4", "matroska"}  # formats with an index, so that a seek finds the first packet
@@ -170,9 +171,8 @@ class VideoPackets:
         before = self.part
         if splice.end is not None:
             yield from self._tail(path, splice.end)
-        file = FileRange(path, splice.begin, None, splice.head)
         with ExitStack() as opened:
-            container = self._open_range(file, opened, all_tables=splice.is_same)
+            container, splice = self._open_splice(path, splice, opened)
             wanted = before.stream.id if splice.id is None else splice.id
             stream = _stream_of(container, wanted) or choose(container)
             if stream is None:
@@ -186,6 +186,21 @@ class VideoPackets:
                 prepare(stream, self._config)
                 self.stream = stream
         self.part = Part(container, stream, splice, self._passed_over)
+
+    def _open_splice(self, path: Path, splice: Splice, opened: ExitStack) -> tuple[InputContainer, Splice]:
+        """The container that begins at a splice, as far as the stream that goes on has its codec."""
+        container = self._open_range(
+            FileRange(path, splice.begin, None, splice.head), opened, all_tables=splice.is_same
+        )
+        part = self.part
+        stream = _stream_of(container, part.stream.id) if splice.is_same else None
+        if stream is None or stream.codec_context.name == part.codec or "mpegts" not in part.formats:
+            return container, splice
+        change = change_of_codec(path, splice.begin, stream.id, part.codec)
+        if change is None:
+            return container, splice
+        splice = replace(splice, until=change.tables)
+        return self._open_range(FileRange(path, splice.begin, splice.until), opened, all_tables=True), splice
 
     def _tail(self, path: Path, end: int) -> Iterator[Packet[Any]]:
         """The packets before a byte of the file that the demuxer holds until the next one of their stream begins."""

@@ -134,6 +134,22 @@ def pid_changes_with_reordered_pictures(folder: Path) -> Recording:
 
 
 @recording
+def pid_changes_back_with_another_codec(folder: Path) -> Recording:
+    pieces = (transport(folder, "h264"), transport(folder, "h264", pid=0x200, offset=2, version=1),
+              transport(folder, "hevc", offset=4, version=2))  # fmt: skip
+    found = joined(folder, "pid-back-codec.ts", *pieces)
+    return Recording(found.path, found.shown, codecs=("h264", "h264", "hevc"))
+
+
+@recording
+def pid_changes_with_the_codec_and_back(folder: Path) -> Recording:
+    pieces = (transport(folder, "hevc"), transport(folder, "h264", pid=0x200, offset=2, version=1),
+              transport(folder, "h264", offset=4, version=2))  # fmt: skip
+    found = joined(folder, "pid-codec-back.ts", *pieces)
+    return Recording(found.path, found.shown, codecs=("hevc", "h264", "h264"))
+
+
+@recording
 def pid_changes_in_m2ts(folder: Path) -> Recording:
     pieces = transport(folder, "h264"), transport(folder, "h264", pid=0x200, offset=2, version=1)
     whole = b"".join(piece.read_bytes() for piece in pieces)
@@ -230,6 +246,13 @@ def joined_flv(folder: Path) -> Recording:
 @recording
 def joined_avi(folder: Path) -> Recording:
     return joined(folder, "joined.avi", muxed(folder, "mjpeg", "avi"), muxed(folder, "mpeg4", "avi"))
+
+
+@recording
+def joined_ogg(folder: Path) -> Recording:
+    """Its headers come again, as packets of the video."""
+    found = joined(folder, "joined.ogv", muxed(folder, "theora", "ogv"), muxed(folder, "theora", "ogv", size="320x180"))
+    return Recording(found.path, found.shown, passed_over={"no_picture": 3})
 
 
 @recording
@@ -516,6 +539,49 @@ def cut_flv(folder: Path) -> Recording:
 @recording
 def cut_avi(folder: Path) -> Recording:
     return cut(folder, muxed(folder, "mjpeg", "avi"), 0.6)
+
+
+@recording
+def cut_avi_without_index(folder: Path) -> Recording:
+    """Each chunk that is left is whole: FFmpeg corrects the length that the header states."""
+    content = muxed(folder, "mpeg4", "avi").read_bytes()
+    path = once(
+        folder, "chunks.avi", lambda path: path.write_bytes(content[: content.index(b"00dc", len(content) // 2)])
+    )
+    return Recording(path, frames(path), complete=False, ended="the end of its file is missing", undecodable=None)
+
+
+@recording
+def without_its_index(folder: Path) -> Recording:
+    """The power was cut when all pictures had been written."""
+    content = muxed(folder, "mpeg4", "avi").read_bytes()
+    path = once(folder, "index.avi", lambda path: path.write_bytes(content[: content.rindex(b"idx1")]))
+    return Recording(path, frames(path))
+
+
+@recording
+def cut_matroska_by_a_picture(folder: Path) -> Recording:
+    content = encoded(folder, "h264").read_bytes()
+    with av.open(str(encoded(folder, "h264"))) as whole:
+        last = max(packet.pos or 0 for packet in whole.demux(video=0))
+    path = once(folder, "picture.mkv", lambda path: path.write_bytes(content[:last]))
+    return Recording(path, frames(path), complete=False, ended="cut short: it ends after 1.9 s of 2.0 s")
+
+
+@recording
+def zeros_at_the_end(folder: Path) -> Recording:
+    """As recorders leave where a file has its size from the beginning."""
+    content = transport(folder, "h264").read_bytes() + bytes(188 * 1000)
+    path = once(folder, "zeros.ts", lambda path: path.write_bytes(content))
+    return Recording(path, parts.PICTURES)
+
+
+@recording
+def zeros_in_the_middle(folder: Path) -> Recording:
+    content = transport(folder, "h264").read_bytes()
+    later = transport(folder, "h264", offset=9).read_bytes()
+    path = once(folder, "gap.ts", lambda path: path.write_bytes(content + bytes(188 * 1000) + later))
+    return Recording(path, 2 * parts.PICTURES)
 
 
 @recording
