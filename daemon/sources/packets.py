@@ -34,6 +34,8 @@ _MAX_CACHE_BYTES = 64 << 20  # a looped recording up to this size is cached in m
 _MIN_SEAMLESS = 64  # pictures; no decoder delays as many
 _MICROSECONDS = Struct("=q")
 _LIVE_TOLERANCE, _TOLERANCE = 0.1, 0.3  # of a claimed rate; that of a recording is often the mean of a varying one
+_TIMED_BY_RATE = ("avi", "ivf")  # formats whose times are numbers of pictures, by the rate in the header
+_MAX_RATE = 1000  # frames a second; there are cameras of high speed
 _COMPLETE = "its playlist is complete (#EXT-X-ENDLIST): to analyse it as a recording, set kind: recording"
 _STILLS = "_pipe"  # ends the names of formats that are one still picture after the other
 CUT_SHORT: Final = "cut short: it ends after"  # in the reason why a recording ended
@@ -72,6 +74,9 @@ class Demuxer:
             rates = rates[::-1]  # FFmpeg says 25, and guesses by what the stream itself says
         rate = (rates[0] or rates[1]) if self.has_times else None
         self._history.rate.begin(float(rate) if rate else None, tolerance=_LIVE_TOLERANCE if live else _TOLERANCE)
+        self._counts = not live and bool(rate and rate > _MAX_RATE) and format.name in _TIMED_BY_RATE
+        if self._counts:
+            self.notes = (*self.notes, f"its header claims {float(rate or 0):.0f} frames/s: they are counted as 25/s")
         self.has_order = "avi" not in format.name  # AVI has no times of display
         max_step = round(1e9 * self.hls.max_step_s) if self.hls and live else None
         self._timeline = Timeline(live=live, rate=self.rate, unordered=not self.has_order, max_step=max_step)
@@ -148,6 +153,8 @@ class Demuxer:
 
     def time_of(self, pts: int | None, time_base: Fraction | None, slot: TimeSlot | None = None) -> int | None:
         """See `Timeline.time_of`."""
+        if self._counts:
+            return self._timeline.time_of(None, None)
         return self._timeline.time_of(pts, time_base, slot) if self.has_times else None
 
     def is_new(self, pts: int | None, time_base: Fraction | None) -> bool:

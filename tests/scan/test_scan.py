@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from struct import pack
 
 import msgspec
 import pytest
 
+from tests.scan.parts import muxed
 from tests.scan.recordings import RECORDINGS
 from tests.scan.scan import Row, of_played, scan
 from tests.support.playing import play
@@ -100,6 +102,20 @@ def test_each_pass_of_a_loop_is_the_first_one_again(
     passes = [looped.steps[start : start + once.pictures - 1] for start in (0, once.pictures, 2 * once.pictures)]
     assert passes == [once.steps] * 3
     assert min(looped.steps) > 0
+
+
+@pytest.mark.parametrize("extension", ["avi", "ivf"])
+def test_times_by_a_rate_that_cannot_be_are_no_times(extension: str, made: Path, tmp_path: Path) -> None:
+    """Two seconds would be as long as one picture. The pictures are counted, and the format says so."""
+    content = bytearray(muxed(made, "vp9", extension).read_bytes())
+    at = content.index(b"strh") + 28 if extension == "avi" else 16
+    content[at : at + 8] = pack("<II", 1, 90_000) if extension == "avi" else pack("<II", 90_000, 1)
+    path = tmp_path / f"claim.{extension}"
+    path.write_bytes(content)
+    played = play(path)
+    assert (played.pictures, set(played.steps), played.reason) == (30, {40_000_000}, None)
+    assert played.formats[-1].fps is None
+    assert "its header claims 90000 frames/s: they are counted as 25/s" in played.formats[-1].notes
 
 
 @pytest.mark.long
