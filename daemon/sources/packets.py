@@ -59,6 +59,7 @@ class Demuxer:
         self._pass_start = 0  # ns, start of this pass
         self._wall_clock: tuple[int, int] | None = None  # pts and UTC ns of the latest packet with a wall clock
         self.passed_over: Counter[str] = Counter()
+        self.notes: tuple[str, ...] = ()
         self._packets: Iterator[Packet[Any]]
         self._cached: tuple[Packet[Any], ...] = ()
         self._is_cacheable = True
