@@ -18,8 +18,15 @@ _COCO_IDS = 91
 _COCO_GAPS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 _MAX_LENGTH = 128  # characters; labels are part of every message
 _MAX_CLASSES = 1 << 16
-_KEYS = ("names", "classes", "class_names", "labels", "id2label", "categories", "label_names")
+_KEYS = (
+    "names", "classes", "class_names", "labels", "id2label", "categories", "label_names", "label2id", "class_labels",
+    "classnames", "class_list", "category_names", "label_map", "labelmap", "id2name", "idx2label", "idx_to_class",
+    "class_to_idx", "id_to_label", "label_to_id",
+)  # fmt: skip
 _LINE = re.compile(r"\s*(\d+)\s*[:=]\s*(.*?)\s*")  # of YAML
+_NUMBERED_LINE = re.compile(r"\s*(\d+)\s+(\S.*?)\s*")
+_INVENTED = re.compile(r"LABEL_\d+|\d+")  # names of which an exporter knows no others
+_NAME_KEYS = ("name", "label", "class_name")
 
 
 @dataclass(frozen=True)
@@ -118,32 +125,71 @@ def _stated(metadata: Mapping[str, str], classes: int | None) -> Labels | None:
     values: dict[str, Any] = {}
     for name, value in leaves(metadata):
         values.setdefault(name, value)
+    found: dict[str, Labels] = {}
     for name in (key for key in _KEYS if key in values):
         labels, are_numbered = _read(values[name], classes)
         if labels:
-            return Labels(labels, (), "file", are_numbered)
-        if name == _KEYS[0]:
+            found[name] = Labels(labels, (), "file", are_numbered)
+        elif name == _KEYS[0]:
             shown = repr(str(values[name])[:60])
             raise DetectorError(f"the model's metadata `{name}` is not a list of labels: {shown}; set model.labels")
-    return None
+    return _agreed(found, classes)
+
+
+def _agreed(found: Mapping[str, Labels], classes: int | None) -> Labels | None:
+    """The labels that all keys state, of those that name as many classes as the model has.
+
+    Raises:
+        DetectorError: two differ.
+    """
+    fitting = {key: one for key, one in found.items() if classes in (None, len(one.names))} or found
+    chosen = {key: one for key, one in fitting.items() if not all(map(_INVENTED.fullmatch, one.names))} or fitting
+    if not chosen:
+        return None
+    first, *others = chosen
+    for other in others:
+        if chosen[other].names != chosen[first].names and len(chosen[other].names) == len(chosen[first].names):
+            raise DetectorError(
+                f"the model's metadata state two lists of labels, `{first}` and `{other}`: set model.labels"
+            )
+    return chosen[first]
 
 
 def _read(value: Any, classes: int | None) -> tuple[tuple[str, ...], bool]:
     """The labels in a value, and whether it states their numbers; empty if it is no list of them."""
     if isinstance(value, str):
-        rows = _rows_of(value)
-        pairs = [pair for pair in map(_LINE.fullmatch, rows) if pair]
-        if pairs and len(pairs) == len(rows):
-            return _by_number([(pair[1], _unquoted(pair[2])) for pair in pairs]), True
-        return tuple(map(_unquoted, rows)) if len(rows) > 1 else _words(value, classes), False
+        return _read_text(value, classes)
     if isinstance(value, dict) and value:
         items = list(value.items())
         return _by_number([(number, name) for name, number in items] if _are_labels(value) else items), True
     if not isinstance(value, (list, tuple)):
         return (), False
-    if value and all(isinstance(row, dict) and {"id", "name"} <= row.keys() for row in value):
-        return _by_number([(row["id"], row["name"]) for row in value]), True
-    return tuple(map(str, value)) if all(isinstance(row, (str, int, float)) for row in value) else (), False
+    if value and all(isinstance(row, (list, tuple)) and len(row) == 2 for row in value):
+        return _by_number([(row[0], row[1]) for row in value]), True
+    if value and all(isinstance(row, dict) and "id" in row for row in value):
+        return _by_number([(row["id"], row) for row in value]), True
+    labels = tuple(map(_label_of, value))
+    return tuple(label for label in labels if label is not None) if None not in labels else (), False
+
+
+def _read_text(text: str, classes: int | None) -> tuple[tuple[str, ...], bool]:
+    """As `_read`, of a text that is neither JSON nor Python's notation."""
+    rows = _rows_of(text)
+    for line in (_LINE, _NUMBERED_LINE):
+        pairs = [pair for pair in map(line.fullmatch, rows) if pair]
+        numbers = sorted(int(pair[1]) for pair in pairs)
+        is_counted = line is _LINE or numbers in (list(range(len(rows))), list(range(1, len(rows) + 1)))
+        if pairs and len(pairs) == len(rows) and is_counted:
+            return _by_number([(pair[1], _unquoted(pair[2])) for pair in pairs]), True
+    labels = tuple(map(_unquoted, rows)) if len(rows) > 1 else _words(text, classes)
+    return () if any(set(label) & set('[]{}"') for label in labels) else labels, False
+
+
+def _label_of(value: Any) -> str | None:
+    """The label in a value, or in a mapping that has it among others; None if it is none."""
+    if isinstance(value, dict):
+        value = next((value[key] for key in _NAME_KEYS if key in value), None)
+    return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
 
 
 def _are_labels(mapping: Mapping[Any, Any]) -> bool:
@@ -152,15 +198,18 @@ def _are_labels(mapping: Mapping[Any, Any]) -> bool:
 
 
 def _by_number(pairs: Sequence[tuple[Any, Any]]) -> tuple[str, ...]:
-    """The labels of pairs of class id and label.
+    """The labels of pairs of class id and label. A class whose label is null has none.
 
     Raises:
-        DetectorError: an id is none, or is there twice.
+        DetectorError: an id is none, or is there twice; or a label is none.
     """
-    labels = {number: str(label) for key, label in pairs if (number := _id_of(key)) is not None}
+    labels = {number: label for key, label in pairs if (number := _id_of(key)) is not None}
     if len(labels) < len(pairs):
         raise DetectorError("the model's metadata name a class twice, or without a number from 0: set model.labels")
-    return tuple(labels.get(number, _unnamed(number)) for number in range(max(labels) + 1))
+    named = {number: _label_of(label) for number, label in labels.items() if label is not None}
+    if None in named.values():
+        raise DetectorError("the model's metadata have a class whose label is not a text: set model.labels")
+    return tuple(named.get(number) or _unnamed(number) for number in range(max(labels) + 1))
 
 
 def _id_of(key: Any) -> int | None:

@@ -23,11 +23,22 @@ _NUMBERED = {
     "COCO's categories": json.dumps([{"id": number, "name": name} for number, name in reversed(_BY_NUMBER.items())]),
     "lines of YAML": "\n".join(f"{number}: {name}" for number, name in _BY_NUMBER.items()),
     "lines of YAML with quotes": "\n".join(f"{number}: '{name}'" for number, name in _BY_NUMBER.items()),
+    "JSON within JSON": json.dumps(json.dumps(_BY_NUMBER)),
+    "JSON with a comma at its end": json.dumps(_BY_NUMBER)[:-1] + ",}",
+    "pairs": json.dumps(list(_BY_NUMBER.items())),
+    "an ordered dictionary": f"OrderedDict({list(_BY_NUMBER.items())})",
+    "mappings with other facts": json.dumps({number: {"name": name, "rgb": 1} for number, name in _BY_NUMBER.items()}),
+    "lines with numbers": "\n".join(f"{number} {name}" for number, name in _BY_NUMBER.items()),
+    "lines with numbers and tabs": "\r\n".join(f"{number}\t{name}" for number, name in _BY_NUMBER.items()),
     "a mapping of YAML in one line": "{" + ", ".join(f"{number}: {name}" for number, name in _BY_NUMBER.items()) + "}",
 }
 _LISTED = {
     "Python's list": str(_NAMES),
     "JSON's list": json.dumps(_NAMES),
+    "a list with a comma at its end": json.dumps(_NAMES)[:-1] + ",]",
+    "JSON's list within JSON": json.dumps(json.dumps(_NAMES)),
+    "mappings without numbers": json.dumps([{"name": name} for name in _NAMES]),
+    "a byte order mark": "\ufeff" + json.dumps(_NAMES),
     "a tuple": str(tuple(_NAMES)),
     "a list of YAML": "\n".join(f"- {name}" for name in _NAMES),
     "a list without quotes": "[" + ", ".join(_NAMES) + "]",
@@ -54,6 +65,10 @@ def test_labels_come_by_their_numbers(spelling: str, classes: int | None) -> Non
         {"config": json.dumps({"model": {"id2label": _BY_NUMBER}, "labels": "a.txt"})},
         {"classes": "12", "labels": ",".join(_NAMES)},
         {"model_info labels": "\n".join(_NAMES)},
+        {"label2id": json.dumps({name: number for number, name in _BY_NUMBER.items()})},
+        {"classNames": json.dumps(_NAMES)},
+        {"names": json.dumps(_NAMES), "id2label": json.dumps({number: f"LABEL_{number}" for number in range(12)})},
+        {"names": json.dumps(_NAMES), "classes": str(list(range(12)))},
     ],
 )
 def test_labels_under_other_keys(metadata: dict[str, str]) -> None:
@@ -62,11 +77,31 @@ def test_labels_under_other_keys(metadata: dict[str, str]) -> None:
 
 def test_a_class_without_a_label_keeps_its_number() -> None:
     assert resolve(None, {"names": "{0: 'a', 3: 'b'}"}, 4).names == ("a", "class_1", "class_2", "b")
+    assert resolve(None, {"names": '{"3": "b", "0": "a", "1": null}'}, 4).names == ("a", "class_1", "class_2", "b")
+
+
+def test_two_lists_that_differ_are_for_a_key_to_decide() -> None:
+    metadata = {"names": "['a', 'b']", "id2label": '{"0": "red", "1": "blue"}'}
+    with pytest.raises(DetectorError, match=r"two lists of labels, `names` and `id2label`: set model\.labels"):
+        resolve(None, metadata, 2)
+    assert resolve("coco", metadata, 80).names[0] == "person"
 
 
 @pytest.mark.parametrize(
     "names",
-    ["{0: 'a', '0': 'b'}", "{-1: 'a', 0: 'b'}", "{0: 'a', 'x': 'b'}", "{99999999: 'a'}", "80", "", "[]", "[[1]]"],
+    [
+        "{0: 'a', '0': 'b'}",
+        "{-1: 'a', 0: 'b'}",
+        "{0: 'a', 'x': 'b'}",
+        "{99999999: 'a'}",
+        "80",
+        "",
+        "[]",
+        "[[1]]",
+        "['a' 'b']",
+        "array(['a', 'b'], dtype='<U4')",
+        "{0: ['a'], 1: 'b'}",
+    ],
 )
 def test_what_is_no_list_of_labels_is_refused(names: str) -> None:
     with pytest.raises(DetectorError, match=r"the model's metadata .*: set model\.labels|; set model\.labels"):
@@ -114,6 +149,11 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
         {"image_normalize": json.dumps({"mean": _MEAN, "std": _STD})},
         {"preprocess": str({"resize": 640, "normalize": {"mean": list(_MEAN), "std": list(_STD)}})},
         {"preprocess.mean": str(_MEAN), "preprocess.std": str(_STD)},
+        {"imageMean": json.dumps([str(part) for part in _MEAN]), "imageStd": f"tensor({list(_STD)})"},
+        {"mean": json.dumps([[part] for part in _MEAN]), "std": json.dumps([[part] for part in _STD])},
+        {"mean": str(_MEAN), "pixel_mean": "[123.675, 116.28, 103.53]", "std": str(_STD)},
+        {"config": json.dumps(json.dumps({"image_mean": _MEAN, "image_std": _STD, "do_normalize": True}))},
+        {"mean": str(_MEAN), "std": str(_STD), "mean_ap": "0.51", "std_of_ap": "[1, 2]"},
         {"mean": str(_MEAN), "pixel_mean": str(_MEAN), "std": str(_STD), "names": "['mean', 'std']"},
     ],
 )
@@ -138,3 +178,62 @@ def test_a_fact_that_is_stated_twice_is_for_a_key_to_decide() -> None:
     with pytest.raises(DetectorError, match=r"two values of mean, .* set model\.mean and model\.std"):
         stated_semantics(metadata)
     assert stated_semantics(metadata, frozenset({"mean"})) == Semantics(std=(0.5, 0.5, 0.5))
+
+
+def test_a_preprocessor_that_does_not_normalise_leaves_colours_as_they_are() -> None:
+    """That of RT-DETR has a mean and a deviation, and does not use them."""
+    facts = {"image_mean": _MEAN, "image_std": _STD, "do_normalize": False, "rescale_factor": 1 / 255}
+    plain = Semantics(mean=(0, 0, 0), std=(1, 1, 1))
+    assert stated_semantics({"preprocessor_config": json.dumps(facts)}) == plain
+    raw = stated_semantics({"preprocessor_config": json.dumps({**facts, "do_rescale": False})})
+    assert raw.std == (1 / 255,) * 3  # colours of 0 to 255
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ({"mean": "imagenet", "std": "imagenet"}, "a mean that is not three numbers, mean 'imagenet'"),
+        ({"mean": "[0.4, 0.4]", "std": "1"}, "a mean that is not three numbers"),
+        ({"mean": "0", "std": "[1, 1, 1, 1]"}, "a std that is not three numbers"),
+        ({"mean": "nan", "std": "1"}, "a mean that is not three numbers"),
+        ({"mean": "{'r': 0.4, 'g': 0.4, 'b': 0.4}", "std": "1"}, "a mean that is not three numbers"),
+        ({"mean": "0.5", "std": "0.5", "normalize": "False"}, "beside a rescale_factor, or normalize: false"),
+        ({"mean": "0.5", "std": "0.5", "rescale_factor": "0.0078"}, "beside a rescale_factor"),
+    ],
+)
+def test_colours_that_cannot_be_read_are_for_keys_to_decide(metadata: dict[str, str], words: str) -> None:
+    with pytest.raises(DetectorError, match=f"{words}.*set model\\.mean and model\\.std"):
+        stated_semantics(metadata)
+    assert stated_semantics(metadata, frozenset({"mean", "std"})) == Semantics()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_rgb"),
+    [
+        ({"color_space": "BGR"}, False),
+        ({"input_format": "bgr"}, False),
+        ({"channels": "BGR"}, False),
+        ({"color_format": "RGB888"}, True),
+        ({"colorSpace": "sRGB"}, True),
+        ({"bgr": "true"}, False),
+        ({"config": '{"data_preprocessor": {"bgr_to_rgb": false}}'}, False),
+        ({"to_rgb": "True"}, True),
+        ({"swapRB": "1"}, True),
+        ({"pixel_mean_bgr": "[103.53, 116.28, 123.675]"}, False),
+        ({"channels": "3", "format": "onnx", "rgb": "[1, 2, 3]"}, None),
+    ],
+)
+def test_the_order_of_channels_that_a_file_states(metadata: dict[str, str], is_rgb: bool | None) -> None:
+    assert stated_semantics(metadata).rgb is is_rgb
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ({"color_space": "GRAY"}, "color_space 'GRAY', and Lookout gives RGB or BGR: export"),
+        ({"color_space": "BGR", "to_rgb": "1"}, "two orders of channels, by color_space and to_rgb: export"),
+    ],
+)
+def test_other_orders_of_channels_are_refused(metadata: dict[str, str], words: str) -> None:
+    with pytest.raises(DetectorError, match=words):
+        stated_semantics(metadata)
