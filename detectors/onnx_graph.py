@@ -38,12 +38,12 @@ class OnnxGraph:
     Attributes:
         operators: types of all nodes, those of subgraphs included, and how many there are.
         stem: the convolutions that read the picture.
-        external: locations of external weights, in order of their first use.
+        external: locations of external weights, in order of their first use, and the bytes that each must have.
     """
 
     operators: Mapping[str, int] = field(default_factory=dict)
     stem: tuple[Kernel, ...] = ()
-    external: tuple[str, ...] = ()
+    external: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, operator: str) -> int:
         """Number of nodes of a type."""
@@ -88,7 +88,7 @@ def read_graph(content: bytes) -> OnnxGraph:
                 reader.node(node, 1)
     if not found:
         raise DamagedFileError("it has no graph")
-    return OnnxGraph(reader.operators, tuple(reader.stem), tuple(dict.fromkeys(reader.external)))
+    return OnnxGraph(reader.operators, tuple(reader.stem), reader.external)
 
 
 class _Reader:
@@ -97,7 +97,7 @@ class _Reader:
     def __init__(self) -> None:
         self.operators: dict[str, int] = {}
         self.stem: list[Kernel] = []
-        self.external: list[str] = []
+        self.external: dict[str, int] = {}
 
     def graph(self, content: memoryview, depth: int = 0) -> None:
         """Read a graph; of the main one also the stem."""
@@ -146,12 +146,15 @@ class _Reader:
         if sparse:  # values and indices
             names = [self._tensor(part, sparse=False) for _, part in _messages(content, 1, 2)]
             return names[0] if names else ""
-        name = ""
+        name, place = "", {"offset": "0", "length": "0"}
         for number, value in _messages(content, _TENSOR_NAME, _EXTERNAL):
             if number == _TENSOR_NAME:
                 name = _decoded(value)
-            elif _text_of(value, _KEY) == "location":
-                self.external.append(_text_of(value, _VALUE))
+            else:
+                place[_text_of(value, _KEY)] = _text_of(value, _VALUE)
+        if (location := place.get("location")) is not None:
+            begin, length = (int(place[key]) if place[key].isdecimal() else 0 for key in ("offset", "length"))
+            self.external[location] = max(self.external.get(location, 0), begin + length)
         return name
 
 

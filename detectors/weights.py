@@ -25,17 +25,17 @@ def digest_of(path: Path, content: bytes | None = None) -> str:
         content: of the ONNX file; None to read it.
 
     Raises:
-        DetectorError: a file cannot be read.
+        DetectorError: a file cannot be read, or is too short.
     """
     content = read(path) if content is None else content
     own = hashlib.sha256(content)
     graph = graph_of(content)
-    locations = graph.external if graph else ()
-    if not locations:
+    sizes = graph.external if graph else {}
+    if not sizes:
         return own.hexdigest()
     whole = hashlib.sha256(own.digest())
-    for location, file in zip(locations, external_files(path, locations)):
-        whole.update(f"\0{location}\0".encode() + _digest_of_file(path, file))
+    for (location, size), file in zip(sizes.items(), external_files(path, list(sizes))):
+        whole.update(f"\0{location}\0".encode() + _digest_of_file(path, file, size))
     return whole.hexdigest()
 
 
@@ -61,9 +61,17 @@ def external_files(path: Path, locations: Sequence[str]) -> list[Path]:
     return found
 
 
-def _digest_of_file(model: Path, file: Path) -> bytes:
+def _digest_of_file(model: Path, file: Path, size: int) -> bytes:
+    """Args:
+    size: bytes that the file must have.
+    """
     try:
         before = _version(file)
+        if file.stat().st_size < size:
+            raise DetectorError(
+                f"model {model}: its weights in {file} are not complete, {file.stat().st_size} of {size} bytes: copy "
+                "or export them again"
+            )
         digest = _read_digest(file, before)
         if _version(file) != before:
             raise DetectorError(f"model {model}: {file} changed while it was read: try again when it is complete")

@@ -83,6 +83,18 @@ def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
         CpuDetector(Options(path))
 
 
+@pytest.mark.parametrize("kept", [0, -4])
+def test_weights_that_are_cut_off_are_named(kept: int, tmp_path: Path) -> None:
+    path = _with_external(tmp_path)
+    weights = path.with_name("model.onnx.data")
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:kept])
+    words = rf"its weights in .*model\.onnx\.data are not complete, {len(whole[:kept])} of {len(whole)} bytes: copy"
+    with pytest.raises(DetectorError, match=words) as raised:
+        CpuDetector(Options(path))
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize("location", ["../secret", "/etc/hostname", "a/../../secret", "", "C:\\secret", "a\x00b"])
 def test_weights_outside_of_the_folder_are_not_read(location: str, tmp_path: Path) -> None:
     path = _with_external(tmp_path / "models")
