@@ -18,7 +18,7 @@ from detectors.decoding_check import LEAST_CONFIDENCE, are_alike
 from detectors.detections import Detections, plausible
 from detectors.heads.candidates import whole
 from detectors.heads.classify import ClassifyHead
-from detectors.heads.faults import MAX_SHARE, fault_of_rows, likely_kind
+from detectors.heads.faults import MAX_SHARE, fault_of, likely_kind
 from detectors.heads.layout import Head, Outputs
 from detectors.heads.queries import QueryHead
 from detectors.heads.rows import RowHead
@@ -74,7 +74,7 @@ class Trial:
             head = self._stated(other)
             seen = _Seen(self.run, head)
         if isinstance(head, ClassifyHead) and head.semantics.activation is None:
-            values = [raw[head.output] for *_, raw in seen.first]
+            values = [raw[head.output] for *_, raw in seen.all()]
             head = seen.head = head.interpreted(Semantics(activation=head.activation_of(values)))
         for name, _, raw in seen.first:
             _check(name, raw, head, self.precision)
@@ -139,8 +139,7 @@ def _check(name: str, raw: Outputs, head: Head, precision: str) -> None:
             f"the model's scores for {name} range from {low:.4g} to {high:.4g}, but scores of {head.name} "
             f"range from 0 to 1: {likely_kind(raw, head)}"
         )
-    fault = fault_of_rows(raw, head) if isinstance(head, RowHead) else None
-    if fault:
+    if fault := fault_of(raw, head):
         raise DetectorError(f"the model's boxes for {name} are not those of {head.name}: {fault}")
 
 
@@ -245,17 +244,23 @@ def _check_against(head: Head, shown: Semantics, unknown: frozenset[str]) -> Non
 
 
 def _check_plausible(seen: _Seen, labels: Labels) -> None:
-    """Check that some box of the pictures is possible, if there are any. Values of another order make none that is.
+    """Check that most boxes of the first pictures with any are possible. Values of another order, and a size in place
+    of a corner, make boxes that are not.
 
     Raises:
-        DetectorError: none is.
+        DetectorError: they are not.
     """
-    found = [seen.boxes(raw) for *_, raw in seen.first]
-    good, bad = plausible(found, len(labels.names))
-    if bad and not any(map(len, good)):
+    good = bad = 0
+    for number, (*_, raw) in enumerate(seen.all()):
+        found, impossible = plausible([seen.boxes(raw)], len(labels.names))
+        good, bad = good + len(found[0]), bad + impossible
+        if number > 0 and good + bad:
+            break
+    if bad > good:
         raise DetectorError(
-            f"all {bad} boxes for the pictures of a trial are impossible, with corners the wrong way round or classes "
-            "without a label: the model is of another family, or has other labels"
+            f"{bad} of {good + bad} boxes for the pictures of a trial are impossible, with corners the wrong way round "
+            "or classes without a label: the model has boxes as centre or corner and size, is of another family, or "
+            "has other labels. Boxes are x1, y1, x2, y2"
         )
 
 

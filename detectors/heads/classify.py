@@ -19,11 +19,12 @@ from detectors.heads.layout import Ambiguity, Floats, ModelFacts, Outputs, Task,
 from detectors.heads.queries import probabilities, shares_of
 from detectors.letterbox import InputSpec, Letterbox
 from detectors.metadata import is_ultralytics
-from detectors.port import PostprocessParams
+from detectors.port import DetectorError, PostprocessParams
 from detectors.semantics import NOTHING_KNOWN, Activation, Semantics
 
 TOP = 5
 _TOLERANCE = 1e-3  # of a probability, for FP16 rounding
+_PER_CENT = 100
 _COLOURS = Ambiguity(
     frozenset(("mean", "std")),
     "the file does not state which colours the classifier reads: set model.mean and model.std, such as "
@@ -60,7 +61,13 @@ class ClassifyHead:
 
     def activation_of(self, values: Sequence[Floats]) -> Activation:
         """The activation that the outputs of some pictures show. Values of 0 to 1 are probabilities, whatever their
-        sum: of one class, or of each class for itself."""
+        sum: of one class, or of each class for itself.
+
+        Raises:
+            DetectorError: they are per cent.
+        """
+        if all(one.min() >= 0 and abs(float(one.sum()) - _PER_CENT) < 1 for one in values):
+            raise DetectorError(f"{self.output} has per cent, not probabilities: export the model without the factor")
         low, high = min(float(one.min()) for one in values), max(float(one.max()) for one in values)
         return "none" if low >= -_TOLERANCE and high <= 1 + _TOLERANCE else "softmax"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from detectors.heads.candidates import STRIDES, TWO_STRIDES, count_cells
 from detectors.heads.layout import ModelFacts, Shape
 
 _ROWS = "one output (b, k, 6) of x1, y1, x2, y2 in pixels, confidence and class from 0"
@@ -137,6 +138,22 @@ def _has_masks(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
     return {"dets", "labels", "masks"} <= shapes.keys() and not facts.inputs
 
 
+def _is_transposed(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    """One output with a row for each cell, and too few columns for YOLOX."""
+    (shape, *others) = shapes.values()
+    cells = [count_cells(facts.size, strides) for strides in (*STRIDES, *TWO_STRIDES)]
+    return not others and len(shape) == 3 and shape[1] in cells and shape[2] == 4 + 1
+
+
+def _is_yes_or_no(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    (shape, *others) = shapes.values()
+    return not others and shape[1:] in ((1,), (1, 1, 1))
+
+
+def _is_told_more(facts: ModelFacts, _: dict[str, Shape]) -> bool:
+    return bool(facts.inputs)
+
+
 def _depends_on_picture(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
     return any(0 in shape for shape in shapes.values())
 
@@ -172,4 +189,9 @@ FAMILIES: Sequence[Family] = (
     Family("a detector with boxes and scores apart, such as YOLO-NAS, DAMO-YOLO, SSD or RetinaNet, before NMS", _JOIN,
            _is_apart),
     Family("a detector that gives as many rows as it finds", _PAD, _depends_on_picture),
+    Family("a YOLOv8 of one class, transposed", _JOIN, _is_transposed),
+    Family("a classifier with one score, for yes or no", "wrap the model so that it gives (b, 2), 1 - p and p, and set "
+           "model.head: classify", _is_yes_or_no),
+    Family("a detector that is told the size of the picture, or more", "export it without its further inputs. An "
+           "RT-DETR or D-FINE has orig_target_sizes (b, 2), width and height", _is_told_more),
 )  # fmt: skip

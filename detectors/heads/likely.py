@@ -11,6 +11,10 @@ _TEXT = ("input_ids", "token", "attention_mask", "past_key", "decoder_", "positi
 _SOUND = ("audio", "wave", "mel", "speech", "input_values", "input_features", "samples", "pcm")
 _MEL_BINS = (40, 64, 80, 128)
 _MIN_SAMPLES = 4000  # of a waveform
+_FURTHER = (
+    "a detector that is told the size of the picture, or the thresholds of its NMS: make them constants, or export it "
+    "without; sizes of RT-DETR and D-FINE are an int64 input (batch, 2)"
+)
 _ROWS, _COLUMNS = 60, 100  # a detector has more rows than this and fewer columns
 
 
@@ -46,10 +50,10 @@ def _task_of_inputs(inputs: Sequence[Input]) -> str:  # noqa: PLR0911
     pictures = [one for one in inputs if len(one.shape) == 4]
     if not inputs:
         return "a constant"
-    if pictures and "scale_factor" in names:
+    if pictures and ("scale_factor" in names or "im_shape" in names):
         return (
             "PP-YOLOE, PicoDet or another detector of PaddleDetection, which scales its boxes itself: export it with "
-            "-o export.post_process=False, without a scale_factor"
+            "-o export.post_process=False, without scale_factor and im_shape"
         )
     if is_text:
         return "a model of pictures and text" if pictures else "a language model"
@@ -60,7 +64,7 @@ def _task_of_inputs(inputs: Sequence[Input]) -> str:  # noqa: PLR0911
     if len(pictures) > 1:
         return "a model of several pictures, such as optical flow, stereo or a memory of earlier pictures"
     if pictures:
-        return _task_of_picture(pictures[0])
+        return _task_of_picture(pictures[0]) or (_FURTHER if len(inputs) > 1 else "")
     if any(len(one.shape) == 3 and 3 in one.shape[1:] for one in inputs):
         return "a model of point clouds, or of pictures without a batch"
     return "a model of tables or of features" if all(len(one.shape) <= 3 for one in inputs) else ""
@@ -78,6 +82,8 @@ def _task_of_picture(one: Input) -> str:
     channels = one.shape[1]
     if "int" in one.kind and channels == 3:
         return "a model with pictures of integers: export it with a float input"
+    if channels == 3 and ("double" in one.kind or "bfloat16" in one.kind):
+        return "a model with pictures of another precision: export it with a float input, in float32 or float16"
     if channels != 3 and one.shape[3] in (1, 3):
         return "a model with channels last (NHWC), as TensorFlow has them: export it with channels first"
     if channels == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from detectors.heads.classify import ClassifyHead, ClassifyLayout
@@ -18,7 +19,12 @@ from detectors.semantics import NOTHING_KNOWN, Semantics
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (*QUERY_LAYOUTS, *ROW_LAYOUTS, ClassifyLayout())}
 # Facts that a trial run may show.
 _SHOWN = frozenset(("box_units", "first_class"))
-_SIMILAR = {"segmentation": "segment", "detection": "detect", "classification": "classify", "keypoints": "pose"}
+_SIMILAR = {
+    "detection": "detect", "object_detection": "detect", "classification": "classify",
+    "image_classification": "classify", "segmentation": "segment", "instance_segmentation": "segment",
+    "keypoints": "pose", "keypoint_detection": "pose", "pose_estimation": "pose", "oriented_detection": "obb",
+    "rotated_detection": "obb",
+}  # fmt: skip
 
 
 def recognise(
@@ -70,8 +76,8 @@ def _task(facts: ModelFacts) -> Task | None:
         DetectorError: Lookout has no such task.
     """
     stated = facts.metadata.get("task")
-    stated = _SIMILAR.get(stated, stated) if stated else None
-    task = next((task for task in TASKS if task == stated), None)
+    word = re.sub(r"[\s-]+", "_", stated.strip().lower()) if stated else ""
+    task = next((task for task in TASKS if task == _SIMILAR.get(word, word)), None)
     if stated is not None and task is None:
         raise DetectorError(f"the model's task is {stated!r}; Lookout runs models that {', '.join(TASKS)}")
     return task

@@ -63,11 +63,53 @@ def _yolov8_of(path: Path, colours: tuple[tuple[float, ...], tuple[float, ...]],
     return made.save(path, metadata)
 
 
+def _written(made: Export, boxes: str) -> np.ndarray:
+    """The boxes of all cells in another way of writing them, (n, 4)."""
+    strides = made.centred[:, 2:3]  # cells are as large as boxes
+    kinds = {
+        "centres": made.centred,
+        "shares": made.centred / SIDE,
+        "corners": made.corners,
+        "corner and size": np.concatenate((made.corners[:, :2], made.centred[:, 2:]), axis=1),
+        "corners, y first": made.corners[:, [1, 0, 3, 2]],
+        "centres, y first": made.centred[:, [1, 0, 3, 2]],
+        "cells": made.centred / strides,
+    }
+    return np.asarray(kinds[boxes], np.float32)
+
+
 def _yolov8_boxes(path: Path, boxes: str) -> Path:
-    """With boxes as shares, or as corners."""
     made = Export()
-    rows = made.centred / SIDE if boxes == "shares" else made.corners
-    made.output(_columns(made, made.boxes(rows.astype(np.float32))), "output0", ["batch", 6, made.cells])
+    made.output(_columns(made, made.boxes(_written(made, boxes))), "output0", ["batch", 6, made.cells])
+    return made.save(path)
+
+
+def _yolov8_with(path: Path, column: str) -> Path:
+    """A further column that is not a class: an objectness, or the background first or last."""
+    made = Export()
+    best = made.op("ReduceMax", made.scores, axes=[2], keepdims=1)
+    background = made.op("Sub", made.value(_ONE), best)
+    scores = {
+        "objectness": (best, made.op("Div", made.scores, best)),
+        "background first": (background, made.scores),
+        "background last": (made.scores, background),
+    }[column]
+    rows = made.join(made.boxes(made.centred), *scores)
+    made.output(made.op("Transpose", rows, perm=[0, 2, 1]), "output0", ["batch", 7, made.cells])
+    return made.save(path)
+
+
+def _yolov5_boxes(path: Path, boxes: str) -> Path:
+    """Three rows for each cell, in the order of strides, with boxes in another way."""
+    made = Export()
+    objectness = made.op("ReduceMax", made.scores, axes=[2], keepdims=1)
+    rows = made.join(made.boxes(_written(made, boxes)), objectness, made.op("Div", made.scores, objectness))
+    parts, begin = [], 0
+    for stride in (8, 16, 32):
+        end = begin + (SIDE // stride) ** 2
+        parts += [made.slice(rows, 1, begin, end)] * 3
+        begin = end
+    made.output(made.join(*parts, axis=1), "output", ["batch", 3 * made.cells, 7])
     return made.save(path)
 
 
@@ -126,9 +168,10 @@ def _yolox(path: Path) -> Path:
     return made.save(path)
 
 
-def _transposed(path: Path) -> Path:
+def _transposed(path: Path, boxes: str = "centres", *, classes: int = 2) -> Path:
     made = Export()
-    made.output(made.join(made.boxes(made.centred), made.scores), "rows", ["batch", made.cells, 6])
+    scores = made.slice(made.scores, 2, 0, classes)
+    made.output(made.join(made.boxes(_written(made, boxes)), scores), "rows", ["batch", made.cells, 4 + classes])
     return made.save(path)
 
 
@@ -180,15 +223,16 @@ def _top(
     path: Path,
     metadata: Mapping[str, str] | None = None,
     *,
+    boxes: str = "corners",
     shares: bool = False,
     first: int = 0,
     class_first: bool = False,
 ) -> Path:
     """The ten strongest cells."""
     made = Export()
-    boxes, score, label = made.top(made.boxes((made.corners / (SIDE if shares else 1)).astype(np.float32)))
+    chosen, score, label = made.top(made.boxes(_written(made, boxes) / np.float32(SIDE if shares else 1)))
     label = made.op("Add", label, made.value(np.float32(first)))
-    rows = made.join(label, score, boxes) if class_first else made.join(boxes, score, label)
+    rows = made.join(label, score, chosen) if class_first else made.join(chosen, score, label)
     made.output(rows, "output0", ["batch", 10, 6])
     return made.save(path, metadata)
 
@@ -208,21 +252,22 @@ def _nms(path: Path, metadata: Mapping[str, str], *, batch: int | str = 1) -> Pa
 
 
 def _triple(
-    path: Path, *, sizes: bool = True, shares: bool = False, stem: tuple[tuple[int, int], ...] = ((3, 2),)
-) -> Path:
+    path: Path, *, sizes: str = "orig_target_sizes", boxes: str = "corners", shares: bool = False,
+    stem: tuple[tuple[int, int], ...] = ((3, 2),),
+) -> Path:  # fmt: skip
     """Labels, boxes and scores."""
     colours = IMAGENET if stem == _PATCHES else ((0, 0, 0), (1, 1, 1))
     made = Export(stem=stem, colours=colours)
-    corners = made.boxes(made.corners / np.float32(SIDE))
+    corners = made.boxes(_written(made, boxes) / np.float32(SIDE))
     if sizes:
-        given = made.further_input("orig_target_sizes", 7, ["batch", 2])
+        given = made.further_input(sizes, 7, ["batch", 2])
         fourfold = made.op("Unsqueeze", made.op("Tile", made.cast(given), made.value([1, 2])), made.value([1]))
         corners = made.op("Mul", corners, fourfold)
     elif not shares:
         corners = made.op("Mul", corners, made.value(np.float32(SIDE)))
-    boxes, score, label = made.top(corners)
+    chosen, score, label = made.top(corners)
     made.output(made.cast(made.flat(label), 7), "labels", ["batch", 10], 7)
-    made.output(boxes, "boxes", ["batch", 10, 4])
+    made.output(chosen, "boxes", ["batch", 10, 4])
     made.output(made.flat(score), "scores", ["batch", 10])
     return made.save(path)
 
@@ -234,16 +279,22 @@ def _logits(
     normalised: bool = False,
     softmax: bool = False,
     hidden: bool = False,
+    boxes: str = "shares",
+    activated: bool = False,
 ) -> Path:
     """A query for each cell."""
     made = Export(colours=IMAGENET if normalised else ((0, 0, 0), (1, 1, 1)))
     limited = made.op("Clip", made.scores, made.value(np.float32(1e-4)), made.value(np.float32(0.9999)))
-    logits = made.op("Log", made.op("Div", limited, made.op("Sub", made.value(_ONE), limited)))
+    if activated:
+        logits = made.scores
+    else:
+        logits = made.op("Log", made.op("Div", limited, made.op("Sub", made.value(_ONE), limited)))
     if softmax:
         nothing = made.op("Mul", made.slice(made.scores, 2, 0, 1), made.value(np.float32(0)))
         logits = made.join(logits, nothing)
     made.output(logits, names[0], ["batch", made.cells, 3 if softmax else 2])
-    made.output(made.boxes(made.centred / np.float32(SIDE)), names[1], ["batch", made.cells, 4])
+    rows = made.corners / np.float32(SIDE) if boxes == "corners" else _written(made, boxes)
+    made.output(made.boxes(rows), names[1], ["batch", made.cells, 4])
     if hidden:
         made.output(made.boxes(made.corners), "last_hidden_state", ["batch", made.cells, 4])
     return made.save(path)
@@ -440,9 +491,9 @@ CASES: dict[str, Case] = {
     "DeepStream-Yolo of YOLOv8": Case(lambda path: _deepstream(path, 6, anchors=1), semantics=_PLAIN),
     "DeepStream-Yolo of YOLOv8, named": Case(lambda path: _deepstream(path, 6, anchors=1), head="deepstream"),
     "DEIMv2 S to X": Case(lambda path: _triple(path, stem=_PATCHES), semantics=_COLOURS),
-    "LT-DETR": Case(lambda path: _triple(path, sizes=False), semantics=_PLAIN),
+    "LT-DETR": Case(lambda path: _triple(path, sizes=""), semantics=_PLAIN),
     "SSD with shares": Case(
-        lambda path: _triple(path, sizes=False, shares=True), semantics=replace(_CHOSEN, box_units="shares")
+        lambda path: _triple(path, sizes="", shares=True), semantics=replace(_CHOSEN, box_units="shares")
     ),
     "logits of RT-DETR": Case(_logits, head="rtdetr"),
     "logits of RF-DETR": Case(lambda path: _logits(path, normalised=True), head="rfdetr"),
@@ -467,7 +518,7 @@ CASES: dict[str, Case] = {
         lambda path: _triple(path, stem=_PATCHES), r"set model\.mean and model\.std, .* for DEIMv2 S to X"
     ),
     "labels, boxes and scores alone": Case(
-        lambda path: _triple(path, sizes=False),
+        lambda path: _triple(path, sizes=""),
         r"set model\.mean and model\.std, model\.box_units .* model\.first_class",
     ),
     "rows of an unknown family": Case(_top, r"set model\.head: end2end .* model\.mean, model\.std, model\.box_units"),
@@ -505,6 +556,58 @@ CASES: dict[str, Case] = {
     # Refused, with the family and the remedy.
     "YOLOv8 with shares": Case(lambda path: _yolov8_boxes(path, "shares"), "shares of the picture.*boxes in pixels"),
     "YOLOv8 with corners": Case(lambda path: _yolov8_boxes(path, "corners"), "corners, not centre and size: export"),
+    "YOLOv8 with corner and size": Case(
+        lambda path: _yolov8_boxes(path, "corner and size"), "corner at the top left and the size, .*: export"
+    ),
+    "YOLOv8 with corners, y first": Case(
+        lambda path: _yolov8_boxes(path, "corners, y first"), "corners with y before x: export"
+    ),
+    "YOLOv8 with centres, y first": Case(
+        lambda path: _yolov8_boxes(path, "centres, y first"), "centre and size with y before x: export"
+    ),
+    "YOLOv8 in units of cells": Case(lambda path: _yolov8_boxes(path, "cells"), "in units of cells, not pixels"),
+    "YOLOv5 with corners": Case(lambda path: _yolov5_boxes(path, "corners"), "corners, not centre and size: export"),
+    "YOLOv5 with corner and size": Case(
+        lambda path: _yolov5_boxes(path, "corner and size"), "corner at the top left and the size, .*: export"
+    ),
+    "an objectness among the classes": Case(
+        lambda path: _yolov8_with(path, "objectness"), "class . has a score above 0.9 .* objectness .*: export",
+        labels=3,
+    ),
+    "a background before the classes": Case(
+        lambda path: _yolov8_with(path, "background first"), "class 0 has a score above 0.9 .* background .*: export",
+        labels=3,
+    ),
+    "a background after the classes": Case(
+        lambda path: _yolov8_with(path, "background last"), "class 2 has a score above 0.9 .* background .*: export",
+        labels=3,
+    ),
+    "rows of centre and size": Case(
+        lambda path: _top(path, boxes="centres"), "boxes .* are impossible.* centre or corner and size", head="end2end"
+    ),
+    "rows of corner and size": Case(
+        lambda path: _top(path, _ULTRALYTICS, boxes="corner and size"), "are impossible.* centre or corner and size"
+    ),
+    "triples of centre and size": Case(
+        lambda path: _triple(path, boxes="centres"), "are impossible.* centre or corner and size"
+    ),
+    "logits with corners": Case(lambda path: _logits(path, boxes="corners"), "corners, not centre", head="rtdetr"),
+    "logits with pixels": Case(lambda path: _logits(path, boxes="centres"), "pixels, not shares", head="rfdetr"),
+    "logits that are scores": Case(
+        lambda path: _logits(path, activated=True), "logits are all from 0 to 1, .* not logits", head="rtdetr"
+    ),
+    "a size under another name": Case(
+        lambda path: _triple(path, sizes="image_size"), "told the size .*: export it without .*orig_target_sizes"
+    ),
+    "YOLOv8 of one class transposed": Case(
+        lambda path: _transposed(path, classes=1), f"YOLOv8 of one class, transposed: {_JOINED}", labels=1
+    ),
+    "YOLOv8 transposed, with shares": Case(
+        lambda path: _transposed(path, "shares"), "never negative, as shares .* it is another family. Wrap"
+    ),
+    "YOLOv8 transposed, in units of cells": Case(
+        lambda path: _transposed(path, "cells"), "never negative, .* units of cells, .* Wrap", labels=1
+    ),
     "YOLOv8 transposed": Case(_transposed, "not those of yolox: .*transposed YOLOv8"),
     "all scores lost": Case(_without_scores, "all scores are exactly 0.*lookout calibrate"),
     "a batch of 1 in a Reshape": Case(_one_picture, r"with one picture, and not with 2: .*Set model\.max_batch: 1"),
@@ -569,7 +672,7 @@ def test_there_are_sixty_exports() -> None:
 
 
 def _options(case: Case, path: Path) -> Options:
-    (path / "labels.txt").write_text("red\nblue\n" if case.labels == 2 else "red\n")
+    (path / "labels.txt").write_text("".join(f"{name}\n" for name in ("red", "blue", "green")[: case.labels]))
     return Options(
         case.write(path / "export.onnx"), case.head, str(path / "labels.txt"), threads=1, max_batch=case.batch,
         wanted=PostprocessParams(0.5), semantics=case.semantics,
