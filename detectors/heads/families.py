@@ -67,8 +67,15 @@ def _is_detectron(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
 
 
 def _is_mmdeploy(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
-    boxes, labels = shapes.get("dets"), shapes.get("labels")
-    return bool(boxes and labels and len(boxes) == 3 and boxes[2] == 5 and len(labels) == 2)
+    """Boxes with their scores, (b, k, 5), and classes."""
+    boxes = [shape for shape in shapes.values() if len(shape) == 3 and shape[2] == 5]
+    return len(boxes) == 1 and len(shapes) == 2 and boxes[0][:2] in shapes.values()
+
+
+def _is_unbatched(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    """Boxes (n, 4), and a score and a class for each, of one picture."""
+    boxes = [shape for shape in shapes.values() if len(shape) == 2 and shape[1] == 4]
+    return len(boxes) == 1 and sum(shape == boxes[0][:1] for shape in shapes.values()) > 1
 
 
 def _is_flat(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
@@ -88,11 +95,25 @@ def _is_paddle(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
     return len(shape) == 2 and shape[1] == 6 and len(others) == 1 and len(others[0]) == 1
 
 
+def _is_efficient_nms(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    names = ("num_det", "num_boxes", "count")
+    return any(word in name for name in shapes for word in names) and _is_counted(facts, shapes)
+
+
 def _is_counted(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
     """A count, boxes, scores and classes."""
-    counts = any(word in name for name in shapes for word in ("num_det", "num_boxes", "count"))
-    boxes = any(len(shape) == 3 and shape[2] == 4 for shape in shapes.values())
-    return counts and boxes and len(shapes) > 3
+    boxes = [shape for shape in shapes.values() if len(shape) == 3 and shape[2] == 4]
+    return len(boxes) == 1 and len(shapes) > 3 and _has_count(shapes)
+
+
+def _is_rows_with_count(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    rows = [shape for shape in shapes.values() if len(shape) == 3 and shape[2] == 6]
+    return len(rows) == 1 and len(shapes) == 2 and _has_count(shapes)
+
+
+def _has_count(shapes: dict[str, Shape]) -> bool:
+    """Whether an output is one number for each picture."""
+    return any(len(shape) < 3 and shape[1:] in ((), (1,)) for shape in shapes.values())
 
 
 def _is_chosen(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
@@ -128,10 +149,18 @@ def _is_yolov4(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
 
 
 def _is_apart(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
-    """Boxes, and scores of all classes for as many rows."""
+    """Boxes, and scores of all classes for as many rows or columns."""
     rows = [shape for shape in shapes.values() if len(shape) == 3]
     boxes = [shape for shape in rows if shape[2] == 4]
-    return any(other is not shape and other[1:2] == shape[1:2] for shape in boxes for other in rows)
+    return any(other is not shape and shape[1] in other[1:] for shape in boxes for other in rows)
+
+
+def _is_apart_after_nms(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    return _has_nms(facts) and _is_apart(facts, shapes)
+
+
+def _is_pose(facts: ModelFacts, _: dict[str, Shape]) -> bool:
+    return facts.metadata.get("task") == "pose"
 
 
 def _has_masks(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
@@ -170,6 +199,8 @@ FAMILIES: Sequence[Family] = (
            "picture", f"set model.max_batch: 1 and {_PAD}; torchvision's classes begin at 1", _is_torchvision),
     Family("Detectron2, which gives as many rows as it finds in one picture",
            f"set model.max_batch: 1 and {_PAD}", _is_detectron),
+    Family("a detector such as Detectron2's or torchvision's, which gives as many rows as it finds in one picture",
+           f"set model.max_batch: 1 and {_PAD}", _is_unbatched),
     Family("mmdeploy (MMDetection, RTMDet), with NMS inside", f"{_PAD}, and set model.mean and model.std",
            _is_mmdeploy),
     Family("Paddle (PP-YOLOE, PicoDet), with NMS inside and rows of class, score, x1, y1, x2, y2", _PAD, _is_paddle),
@@ -177,8 +208,12 @@ FAMILIES: Sequence[Family] = (
            "classes from 1", _WRAP, _named("detection_boxes", "detection_scores")),
     Family("NVIDIA TAO (BatchedNMS), with NMS inside", _WRAP, _named("batchednms")),
     Family("YOLO-NAS (batch format), with NMS inside", _WRAP, _named("num_predictions", "pred_boxes", "pred_scores")),
-    Family("EfficientNMS, as YOLO-World, YOLOv7 and YOLOv9 have it, with NMS inside", _WRAP, _is_counted),
+    Family("EfficientNMS, as YOLO-World, YOLOv7 and YOLOv9 have it, with NMS inside", _WRAP, _is_efficient_nms),
+    Family("a detector with NMS inside, such as EfficientNMS, or TensorFlow's with shares and y before x", _WRAP,
+           _is_counted),
     Family("a detector with NMS inside, such as SSD", _WRAP, _is_chosen),
+    Family("a detector with NMS inside, whose rows are counted", f"{_WRAP}, without their number", _is_rows_with_count),
+    Family("a detector with NMS inside, and boxes, scores and classes apart", _PAD, _is_apart_after_nms),
     Family("EfficientDet (picture, y1, x1, y2, x2, score, class from 1), or of SSD by Caffe and OpenVINO (picture, "
            "class, score, corners as shares), with NMS inside", _WRAP, _has_seven),
     Family("YOLOv9 with its auxiliary branch", "convert its weights first, as YOLOv9's tools/reparameterization.ipynb "
@@ -189,6 +224,8 @@ FAMILIES: Sequence[Family] = (
     Family("a detector with boxes and scores apart, such as YOLO-NAS, DAMO-YOLO, SSD or RetinaNet, before NMS", _JOIN,
            _is_apart),
     Family("a detector that gives as many rows as it finds", _PAD, _depends_on_picture),
+    Family("a pose model whose metadata `kpt_shape` is missing or does not fit",
+           "export it with ultralytics, which states it, such as [17, 3]", _is_pose),
     Family("a YOLOv8 of one class, transposed", _JOIN, _is_transposed),
     Family("a classifier with one score, for yes or no", "wrap the model so that it gives (b, 2), 1 - p and p, and set "
            "model.head: classify", _is_yes_or_no),

@@ -303,13 +303,14 @@ def _logits(
 # --- families that are not run ----------------------------------------------------------------------------------------
 
 
-def _torchvision(path: Path, *, by_nms: bool) -> Path:
+def _torchvision(path: Path, *names: str, by_nms: bool) -> Path:
     made = Export(batch=1)
     corners = made.boxes(made.corners)
     _, boxes, score, label = made.suppressed(corners) if by_nms else made.reached(corners)
-    made.output(boxes, "boxes", ["n", 4])
-    made.output(made.cast(made.flat(label, 1), 7), "labels", ["n"], 7)
-    made.output(made.flat(score, 1), "scores", ["n"])
+    names = names or ("boxes", "labels", "scores")
+    made.output(boxes, names[0], ["n", 4])
+    made.output(made.cast(made.flat(label, 1), 7), names[1], ["n"], 7)
+    made.output(made.flat(score, 1), names[2], ["n"])
     return made.save(path)
 
 
@@ -323,12 +324,13 @@ def _detectron(path: Path) -> Path:
     return made.save(path)
 
 
-def _mmdeploy(path: Path) -> Path:
+def _mmdeploy(path: Path, *names: str) -> Path:
+    names = names or ("dets", "labels")
     made = Export(batch=1)
     _, boxes, score, label = made.suppressed(made.boxes(made.corners))
     rows = made.join(boxes, score, axis=1)
-    made.output(made.op("Unsqueeze", rows, made.value([0])), "dets", [1, "n", 5])
-    made.output(made.op("Unsqueeze", made.cast(made.flat(label, 1), 7), made.value([0])), "labels", [1, "n"], 7)
+    made.output(made.op("Unsqueeze", rows, made.value([0])), names[0], [1, "n", 5])
+    made.output(made.op("Unsqueeze", made.cast(made.flat(label, 1), 7), made.value([0])), names[1], [1, "n"], 7)
     return made.save(path)
 
 
@@ -359,6 +361,25 @@ def _counted(path: Path, *names: str, reverse: bool = False) -> Path:
     made.output(made.op("Reshape", made.cast(length, 6), made.value([1, 1])), count, [1, 1], 6)
     for part, name, shape in zip(found, others, ([1, 10, 4], [1, 10], [1, 10])):
         made.output(part if len(shape) == 3 else made.flat(part), name, shape)
+    return made.save(path)
+
+
+def _counted_rows(path: Path) -> Path:
+    made = Export(batch=1)
+    _, boxes, score, label = made.suppressed(made.boxes(made.corners))
+    made.output(made.padded(made.join(boxes, score, label, axis=1)), "output", [1, 10, 6])
+    made.output(made.slice(made.op("Shape", score), 0, 0, 1), "number", [1], 7)
+    return made.save(path)
+
+
+def _apart_after_nms(path: Path) -> Path:
+    """Boxes and scores of all cells, and the places that NMS chooses among them."""
+    made = Export(batch=1)
+    boxes, scores = made.boxes(made.corners), made.op("Transpose", made.scores, perm=[0, 2, 1])
+    limits = [made.value(row) for row in ([100], [0.45], [0.25])]
+    made.output(boxes, "boxes", [1, made.cells, 4])
+    made.output(scores, "scores", [1, 2, made.cells])
+    made.output(made.op("NonMaxSuppression", boxes, scores, *limits), "selected_indices", ["n", 3], 7)
     return made.save(path)
 
 
@@ -454,6 +475,7 @@ CASES: dict[str, Case] = {
     # Run as they are.
     "YOLOv8": Case(_yolov8),
     "YOLOv8 with its names": Case(lambda path: _yolov8(path, names='{"0": "red", "1": "blue"}')),
+    "YOLOv8 with its task in other words": Case(lambda path: _yolov8(path, task="object-detection")),
     "YOLOv8 with the maps beside": Case(_yolov8_maps),
     "YOLOv3-tiny": Case(lambda path: _two_strides(path, "yolov8")),
     "YOLOv5": Case(_yolov5),
@@ -615,6 +637,27 @@ CASES: dict[str, Case] = {
     "torchvision by NMS": Case(lambda path: _torchvision(path, by_nms=True), f"torchvision's .*{_WRAPPED}", batch=1),
     "torchvision by NonZero": Case(
         lambda path: _torchvision(path, by_nms=False), f"torchvision's .*{_WRAPPED}", batch=1
+    ),
+    "torchvision by other names": Case(
+        lambda path: _torchvision(path, "pred_boxes", "pred_classes", "pred_scores", by_nms=True),
+        f"as many rows as it finds in one picture: .*{_WRAPPED}", batch=1,
+    ),
+    "mmdeploy by other names": Case(
+        lambda path: _mmdeploy(path, "boxes", "classes"), f"mmdeploy .*with NMS inside: {_WRAPPED}", batch=1
+    ),
+    "rows and their number": Case(
+        _counted_rows, f"NMS inside, whose rows are counted: {_WRAPPED}.*, without their number", batch=1
+    ),
+    "boxes, scores and the places of NMS": Case(_apart_after_nms, f"with NMS inside, .*apart: {_WRAPPED}", batch=1),
+    "numbers for names": Case(
+        lambda path: _counted(path, "815", "816", "817", "818"), f"NMS inside, such as EfficientNMS, .*: {_WRAPPED}",
+        batch=1,
+    ),
+    "a pose model without kpt_shape": Case(
+        lambda path: _yolov8(path, **_ULTRALYTICS | {"task": "pose"}), "`kpt_shape` is missing .*: export it with ultra"
+    ),
+    "a task in other words": Case(
+        lambda path: _yolov8(path, task="Semantic Segmentation"), "the model's task is 'Semantic Segmentation'"
     ),
     "Detectron2": Case(_detectron, f"Detectron2.*{_WRAPPED}", batch=1),
     "mmdeploy": Case(_mmdeploy, f"mmdeploy .*with NMS inside: {_WRAPPED}", batch=1),

@@ -23,7 +23,7 @@ _CONFIG = "model: {path: m%s}\nsources: [{id: cam, type: synthetic}]\ntracking: 
 
 
 def _classifier(folder: Path, scores: str, *, exclusive: bool = False) -> Path:
-    """Scores of how red, green and blue a picture is, of 0.1 to 0.9: probabilities, or logits."""
+    """Scores of how red, green and blue a picture is, of 0.1 to 0.9: probabilities, per cent, or logits."""
     made = Export(colours=IMAGENET, batch=1)
     mean, std = (made.value(np.array([row], np.float32)) for row in IMAGENET)
     pooled = made.op("ReduceMean", "images", axes=[2, 3], keepdims=0)
@@ -34,6 +34,8 @@ def _classifier(folder: Path, scores: str, *, exclusive: bool = False) -> Path:
     if scores == "logits":
         others = made.op("Sub", made.value(np.float32(1)), shares)
         shares = made.op("Log", made.op("Div", shares, others))
+    if scores == "per cent":
+        shares = made.op("Mul", shares, made.value(np.float32(100)))
     made.output(shares, "scores", [1, 3])
     (folder / "labels.txt").write_text("red\ngreen\nblue\n")
     return made.save(folder / "colours.onnx")
@@ -67,6 +69,21 @@ def test_classes_that_do_not_exclude_each_other_keep_their_scores(
 def test_probabilities_of_exclusive_classes_stay_as_they_are(tmp_path: Path) -> None:
     found = _scores(_classifier(tmp_path, "probabilities", exclusive=True), _COLOURS)
     assert found[0] == pytest.approx(0.9 / 1.9, abs=0.01)
+
+
+def test_per_cent_are_refused(tmp_path: Path) -> None:
+    """A softmax of them would be sure of each picture."""
+    path = _classifier(tmp_path, "per cent", exclusive=True)
+    with pytest.raises(DetectorError, match="has per cent, not probabilities: export"):
+        _scores(path, _COLOURS)
+
+
+def test_a_classifier_with_one_score_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    made = Export(batch=1)
+    score = made.op("ReduceMean", "images", axes=[1, 2, 3], keepdims=0)
+    made.output(made.op("Unsqueeze", score, made.value([1])), "score", [1, 1])
+    with pytest.raises(DetectorError, match=r"one score, for yes or no: wrap .*\(b, 2\), 1 - p and p"):
+        CpuDetector(Options(made.save(tmp_path / "one.onnx"), "classify", threads=1, max_batch=1))
 
 
 def test_each_fact_says_where_it_is_from(tmp_path: Path) -> None:
