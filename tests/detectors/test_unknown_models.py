@@ -247,7 +247,16 @@ OTHERS: dict[str, tuple[Given, str]] = {
     ),
     "clips": ([("clip", _FLOAT, (1, 3, 8, 96, 96))], "video clips"),
     "SlowFast": ([("slow", _FLOAT, (1, 3, 4, 96, 96)), ("fast", _FLOAT, (1, 3, 32, 96, 96))], "video clips"),
-    "a threshold beside the picture": ([("images", _FLOAT, (1, 3, 96, 96)), ("threshold", _FLOAT, (1,))], ""),
+    "a threshold beside the picture": (
+        [("images", _FLOAT, (1, 3, 96, 96)), ("threshold", _FLOAT, (1,))],
+        "make them constants",
+    ),
+    "a size of another type": ([_PICTURE, ("orig_target_sizes", _FLOAT, (1, 2))], r"an int64 input \(batch, 2\)"),
+    "PaddleDetection": (
+        [_PICTURE, ("im_shape", _FLOAT, (1, 2))],
+        "PaddleDetection.* without scale_factor and im_shape",
+    ),
+    "double precision": ([("images", TensorProto.DOUBLE, (1, 3, 96, 96))], "in float32 or float16"),
     "a picture without a batch": ([("image", _FLOAT, (3, 96, 96))], "but has image"),
     "PointNet": ([("points", _FLOAT, (1, 3, 1024))], "point clouds"),
     "point clouds, points first": ([("points", _FLOAT, (1, 1024, 3))], "point clouds"),
