@@ -69,7 +69,8 @@ def leaves(metadata: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
 def is_ultralytics(metadata: Mapping[str, str]) -> bool:
     """Whether the file is one of ultralytics, whose models all read colours of 0 to 1."""
     named = metadata.get("author", "") + metadata.get("description", "")
-    return "ultralytics" in named.lower() or ("names" in metadata and ("stride" in metadata or "task" in metadata))
+    is_stated = "stride" in metadata or metadata.get("task") in ("detect", "segment", "pose", "obb", "classify")
+    return "ultralytics" in named.lower() or ("names" in metadata and is_stated)
 
 
 def stated_semantics(metadata: Mapping[str, str], decided: frozenset[str] = frozenset()) -> Semantics:

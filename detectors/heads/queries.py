@@ -36,7 +36,7 @@ from detectors.semantics import NOTHING_KNOWN, Semantics
 
 QueryLayout = Literal["rtdetr", "rfdetr", "detr", "detr-decoded", "detr-rows"]
 _LOGITS = ("rtdetr", "rfdetr", "detr")
-_SIZES = ("orig_target_sizes", "orig_sizes", "target_sizes")
+_SIZES = ("orig_target_sizes", "orig_sizes", "target_sizes")  # width and height; of the others the order is not known
 _SIGMOID, _SOFTMAX = Semantics(activation="sigmoid"), Semantics(activation="softmax")
 _CHOSEN = Semantics(box_units="pixels", first_class=0)
 _FAMILIES = Ambiguity(
@@ -223,7 +223,8 @@ class QueryLayoutFamily:
 
     def _decoded(self, facts: ModelFacts, names: Mapping[str, str]) -> QueryHead | None:
         labels, scores = facts.shape(names["labels"]), facts.shape("scores")
-        inputs = [name for name in facts.inputs if name in _SIZES]
+        width, height = facts.size
+        inputs = [name for name in facts.inputs if name in (_SIZES if width == height else _SIZES[:1])]
         if labels is None or len(labels) != 2 or scores != labels or len(facts.outputs) != 3:
             return None
         if len(inputs) != len(facts.inputs):

@@ -54,7 +54,7 @@ from detectors.heads.masks import filled, masks_of
 from detectors.heads.nms import MOST_CANDIDATES, nms, rotated_nms
 from detectors.letterbox import InputSpec, Letterbox
 from detectors.metadata import is_ultralytics
-from detectors.port import PostprocessParams
+from detectors.port import PostprocessParams, Size
 from detectors.semantics import NOTHING_KNOWN, Semantics
 
 RowLayout = Literal["yolov5", "yolov8", "yolox", "end2end", "deepstream"]
@@ -230,9 +230,7 @@ class RowLayoutFamily:
         return RowHead("deepstream", "detect", None, self._input(facts), output, extras=shape[2] - 6)
 
     def _input(self, facts: ModelFacts) -> InputSpec:
-        if self.name == "yolox":
-            return InputSpec(*facts.size, fit="corner", rgb=False, scale=(1.0, 1.0, 1.0))
-        return InputSpec(*facts.size)
+        return yolox_input(facts.size) if self.name == "yolox" else InputSpec(*facts.size)
 
     def _columns(self, shape: Shape, size: tuple[int, int]) -> int | None:
         """Number of columns for classes and extras; None if the shape is another layout's."""
@@ -245,6 +243,11 @@ class RowLayoutFamily:
         if self.name == "yolov8":
             return shape[1] - 4 if shape[2] in cells else None
         return shape[2] - 5 if shape[1] in [3 * count for count in cells] else None
+
+
+def yolox_input(size: Size) -> InputSpec:
+    """The input of YOLOX: colours of 0 to 255, BGR."""
+    return InputSpec(*size, fit="corner", rgb=False, scale=(1.0, 1.0, 1.0))
 
 
 def without_raw_grids(facts: ModelFacts) -> Sequence[tuple[str, Shape]]:

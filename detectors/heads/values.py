@@ -9,7 +9,7 @@ import numpy as np
 
 from detectors.heads.candidates import STRIDES, TWO_STRIDES, count_cells
 from detectors.heads.layout import Ambiguity, Floats, Outputs
-from detectors.heads.rows import RowHead
+from detectors.heads.rows import RowHead, yolox_input
 from detectors.letterbox import InputSpec
 
 _TOLERANCE = 1e-3
@@ -28,6 +28,8 @@ def other_layout(head: RowHead, pictures: Sequence[Outputs]) -> RowHead | None:
     Args:
         pictures: raw outputs of each picture.
     """
+    if head.task == "detect" and head.layout == "yolov8":
+        return _transposed(head, pictures)
     if head.task != "detect" or head.layout not in ("yolov5", "yolox"):
         return None
     rows = np.concatenate([raw[head.output] for raw in pictures])
@@ -39,6 +41,16 @@ def other_layout(head: RowHead, pictures: Sequence[Outputs]) -> RowHead | None:
     if head.layout == "yolox" and has_pixels(rows) and (rows[:, 4] == 1).all():  # YOLOv6, Gold-YOLO
         return replace(head, layout="yolov5", spec=_plain(head.spec))
     return None
+
+
+def _transposed(head: RowHead, pictures: Sequence[Outputs]) -> RowHead | None:
+    """The layout of rows, of a small input that has as many cells as there could be columns."""
+    size, (rows, columns) = (head.spec.width, head.spec.height), pictures[0][head.output].shape
+    are_cells = rows in [count_cells(size, strides) for strides in STRIDES]
+    if not are_cells or columns < 6 or all(raw[head.output][4:].max() <= 1 + _TOLERANCE for raw in pictures):
+        return None
+    found = replace(head, layout="yolox", classes=columns - 5, spec=yolox_input(size))
+    return other_layout(found, pictures) or found
 
 
 def has_pixels(rows: Floats) -> bool:

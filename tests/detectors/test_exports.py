@@ -22,6 +22,7 @@ _PLAIN = Semantics(mean=(0, 0, 0), std=(1, 1, 1))
 _COLOURS = Semantics(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 _CHOSEN = replace(_PLAIN, box_units="pixels", first_class=0)
 _ONE = np.float32(1)
+_NAMES = ("red", "blue", *(f"colour {number}" for number in range(2, 80)))
 _PATCHES = ((16, 16), (3, 2))
 
 
@@ -149,10 +150,12 @@ def _yolov5(path: Path, *, grids: bool = False) -> Path:
     return made.save(path)
 
 
-def _yolov6(path: Path) -> Path:
+def _yolov6(path: Path, *, classes: int = 2) -> Path:
     made = Export()
-    one = made.op("Add", made.op("Mul", made.slice(made.scores, 2, 0, 1), made.value(np.float32(0))), made.value(_ONE))
-    made.output(made.join(made.boxes(made.centred), one, made.scores), "outputs", ["batch", made.cells, 7])
+    nothing = made.op("Mul", made.slice(made.scores, 2, 0, 1), made.value(np.float32(0)))
+    one = made.op("Add", nothing, made.value(_ONE))
+    rows = made.join(made.boxes(made.centred), one, made.scores, *[nothing] * (classes - 2))
+    made.output(rows, "outputs", ["batch", made.cells, 5 + classes])
     return made.save(path)
 
 
@@ -482,6 +485,7 @@ CASES: dict[str, Case] = {
     "YOLOv5 with the raw grids beside": Case(lambda path: _yolov5(path, grids=True)),
     "YOLOv5 of two strides": Case(lambda path: _two_strides(path, "yolov5")),
     "YOLOv6, Gold-YOLO": Case(_yolov6),
+    "YOLOv6 with as many cells as YOLOv8 has columns": Case(lambda path: _yolov6(path, classes=80), labels=80),
     "YOLOX": Case(_yolox),
     "YOLOv10, YOLO26": Case(lambda path: _top(path, _ULTRALYTICS)),
     "ultralytics with NMS": Case(lambda path: _nms(path, _ULTRALYTICS), batch=1),
@@ -715,7 +719,7 @@ def test_there_are_sixty_exports() -> None:
 
 
 def _options(case: Case, path: Path) -> Options:
-    (path / "labels.txt").write_text("".join(f"{name}\n" for name in ("red", "blue", "green")[: case.labels]))
+    (path / "labels.txt").write_text("".join(f"{name}\n" for name in _NAMES[: case.labels]))
     return Options(
         case.write(path / "export.onnx"), case.head, str(path / "labels.txt"), threads=1, max_batch=case.batch,
         wanted=PostprocessParams(0.5), semantics=case.semantics,

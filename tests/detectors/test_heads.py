@@ -14,6 +14,7 @@ from detectors.heads.queries import least_logit, probabilities
 from detectors.heads.recognise import recognise
 from detectors.letterbox import Fit, InputSpec, cell_size, fit, preprocess, resample
 from detectors.matching import iou_matrix
+from detectors.onnx_graph import OnnxGraph
 from detectors.port import DetectorError, PostprocessParams
 
 SIZE = (96, 96)
@@ -51,6 +52,21 @@ def test_an_unknown_head_names_outputs_and_supported_layouts(
 ) -> None:
     with pytest.raises(DetectorError, match=message):
         recognise(ModelFacts(outputs, SIZE, metadata))
+
+
+def test_sizes_whose_order_is_not_known_are_refused() -> None:
+    """orig_target_sizes are width and height, target_sizes of transformers height and width: in a square no matter."""
+    outputs = [("labels", (1, 10)), ("boxes", (1, 10, 4)), ("scores", (1, 10))]
+    for name, size, is_known in (
+        ("orig_target_sizes", (96, 64), True), ("target_sizes", (96, 96), True), ("target_sizes", (96, 64), False)
+    ):  # fmt: skip
+        graph = OnnxGraph(stem=((3, 2),))
+        facts = ModelFacts(outputs, size, {}, [name], 1, graph)
+        if is_known:
+            assert recognise(facts).constants[name].tolist() == list(size)
+            continue
+        with pytest.raises(DetectorError, match=r"told the size of the picture, .*orig_target_sizes"):
+            recognise(facts)
 
 
 def test_an_override_must_exist_and_match() -> None:
