@@ -39,6 +39,7 @@ from detectors.weights import digest_of
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 
+_BATCHES = (1, 2, 4, 8)  # that may be fixed inside of a model
 _OUTPUTS = {f"tensor({kind})" for kind in ("float", "float16", "double", "int64", "int32", "uint8", "int8", "bool")}
 
 
@@ -129,14 +130,26 @@ class CpuDetector:
 
         try:
             return self.run(zeros(batch), constants)
-        except DetectorError:
-            if batch == 1 or self.fixed_batch:
+        except DetectorError as error:
+            if self.fixed_batch:
                 raise
-            self.run(zeros(1), constants)  # with its own error, if a batch of one fails, too
+            found = next((count for count in _BATCHES if count != batch and self._runs(zeros(count), constants)), None)
+            if found is None:
+                raise
+            pictures, remedy = f"{found} pictures", "Export"
+            if found == 1:
+                pictures, remedy = "one picture", "Set model.max_batch: 1, or export"
             raise DetectorError(
-                f"the model runs with one picture, and not with {batch}: a batch of 1 is fixed inside, such as in a "
-                "Reshape. Set model.max_batch: 1, or export it with a dynamic batch (dynamic=True)"
-            ) from None
+                f"the model runs with {pictures}, and not with {batch}: a batch of {found} is fixed inside, such as in "
+                f"a Reshape. {remedy} it with a dynamic batch (dynamic=True)"
+            ) from error
+
+    def _runs(self, pictures: npt.NDArray[Any], constants: Mapping[str, npt.NDArray[np.int64]]) -> bool:
+        try:
+            self.run(pictures, constants)
+        except DetectorError:
+            return False
+        return True
 
     def _opened(self) -> ort.InferenceSession:
         if self._session is None:

@@ -31,6 +31,8 @@ def _fault_of_rows(outputs: Outputs, head: RowHead) -> str | None:
     size = head.spec.width, head.spec.height
     if head.layout == "yolox" and (fault := _fault_of_grid(rows)):
         return fault
+    if head.is_raw and len(rows) > 1 and not np.ptp(rows[:, :4], axis=0).any():
+        return "they are all the same box, as a quantisation that has lost them leaves them: quantise it anew"
     largest = float(np.abs(rows[:, :4]).max(initial=0.0))
     if head.is_raw and head.layout != "yolox" and 0 < largest <= MAX_SHARE < max(size) / 16:
         return "they are shares of the picture, not pixels: export the model with boxes in pixels"

@@ -75,6 +75,7 @@ def _written(made: Export, boxes: str) -> np.ndarray:
         "corners, y first": made.corners[:, [1, 0, 3, 2]],
         "centres, y first": made.centred[:, [1, 0, 3, 2]],
         "cells": made.centred / strides,
+        "lost": np.full_like(made.centred, 32),
     }
     return np.asarray(kinds[boxes], np.float32)
 
@@ -202,10 +203,10 @@ def _without_scores(path: Path) -> Path:
     return made.save(path)
 
 
-def _one_picture(path: Path) -> Path:
-    """A batch of one is fixed in a Reshape."""
+def _one_picture(path: Path, *, batch: int = 1) -> Path:
+    """A batch is fixed in a Reshape."""
     made = Export()
-    rows = made.op("Reshape", _columns(made), made.value([1, 6, made.cells]))
+    rows = made.op("Reshape", _columns(made), made.value([batch, 6, made.cells]))
     made.output(rows, "output0", ["batch", 6, made.cells])
     return made.save(path)
 
@@ -637,6 +638,10 @@ CASES: dict[str, Case] = {
     "YOLOv8 transposed": Case(_transposed, "not those of yolox: .*transposed YOLOv8"),
     "all scores lost": Case(_without_scores, "all scores are exactly 0.*lookout calibrate"),
     "a batch of 1 in a Reshape": Case(_one_picture, r"with one picture, and not with 2: .*Set model\.max_batch: 1"),
+    "a batch of 4 in a Reshape": Case(
+        lambda path: _one_picture(path, batch=4), "with 4 pictures, and not with 2: .*a Reshape. Export it"
+    ),
+    "all boxes lost": Case(lambda path: _yolov8_boxes(path, "lost"), "all the same box, as a quantisation"),
     "the first picture for all": Case(_first_picture, r"second picture of a batch .*Set model\.max_batch: 1"),
     "torchvision by NMS": Case(lambda path: _torchvision(path, by_nms=True), f"torchvision's .*{_WRAPPED}", batch=1),
     "torchvision by NonZero": Case(
