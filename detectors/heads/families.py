@@ -179,7 +179,7 @@ def _is_yes_or_no(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
     return not others and shape[1:] in ((1,), (1, 1, 1))
 
 
-def _is_told_more(facts: ModelFacts, _: dict[str, Shape]) -> bool:
+def _has_further_inputs(facts: ModelFacts, _: dict[str, Shape]) -> bool:
     return bool(facts.inputs)
 
 
@@ -230,5 +230,5 @@ FAMILIES: Sequence[Family] = (
     Family("a classifier with one score, for yes or no", "wrap the model so that it gives (b, 2), 1 - p and p, and set "
            "model.head: classify", _is_yes_or_no),
     Family("a detector that is told the size of the picture, or more", "export it without its further inputs. An "
-           "RT-DETR or D-FINE has orig_target_sizes (b, 2), width and height", _is_told_more),
+           "RT-DETR or D-FINE has orig_target_sizes (b, 2), width and height", _has_further_inputs),
 )  # fmt: skip
