@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detectors.metadata import leaves
+from detectors.metadata import LABEL_KEYS, leaves
 from detectors.port import DetectorError
 from detectors.semantics import Origin
 
@@ -18,11 +18,6 @@ _COCO_IDS = 91
 _COCO_GAPS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 _MAX_LENGTH = 128  # characters; labels are part of every message
 _MAX_CLASSES = 1 << 16
-_KEYS = (
-    "names", "classes", "class_names", "labels", "id2label", "categories", "label_names", "label2id", "class_labels",
-    "classnames", "class_list", "category_names", "label_map", "labelmap", "id2name", "idx2label", "idx_to_class",
-    "class_to_idx", "id_to_label", "label_to_id",
-)  # fmt: skip
 _LINE = re.compile(r"\s*(\d+)\s*[:=]\s*(.*?)\s*")  # of YAML
 _NUMBERED_LINE = re.compile(r"\s*(\d+)\s+(\S.*?)\s*")
 _INVENTED = re.compile(r"LABEL_\d+|\d+")  # names of which an exporter knows no others
@@ -126,11 +121,11 @@ def _stated(metadata: Mapping[str, str], classes: int | None) -> Labels | None:
     for name, value in leaves(metadata):
         values.setdefault(name, value)
     found: dict[str, Labels] = {}
-    for name in (key for key in _KEYS if key in values):
+    for name in (key for key in LABEL_KEYS if key in values):
         labels, are_numbered = _read(values[name], classes)
         if labels:
             found[name] = Labels(labels, (), "file", are_numbered)
-        elif name == _KEYS[0]:
+        elif name == LABEL_KEYS[0]:
             shown = repr(str(values[name])[:60])
             raise DetectorError(f"the model's metadata `{name}` is not a list of labels: {shown}; set model.labels")
     return _agreed(found, classes)

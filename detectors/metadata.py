@@ -12,8 +12,16 @@ from typing import Any, cast
 from detectors.port import DetectorError
 from detectors.semantics import Colour, Semantics
 
+LABEL_KEYS = (
+    "names", "classes", "class_names", "labels", "id2label", "categories", "label_names", "label2id", "class_labels",
+    "classnames", "class_list", "category_names", "label_map", "labelmap", "id2name", "idx2label", "idx_to_class",
+    "class_to_idx", "id_to_label", "label_to_id",
+)  # fmt: skip
+"""Last words of keys for labels, the surest first."""
+
 _MAX_DEPTH = 4  # of a key inside of other keys
 _MAX_LENGTH = 1 << 20  # characters of a value that is read as a literal
+_OF_INPUT = re.compile(r"^[A-Za-z_]\w*(?=\[)")  # OpenVINO's, such as data[1, 2, 3]
 _SEPARATORS = re.compile(r"[\s,;]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CALL = re.compile(r"(?:OrderedDict|dict|list|tuple|dict_values|tensor|array)\((.*)\)", re.DOTALL)
@@ -60,7 +68,8 @@ def _python(text: str) -> Any:
 
 
 def leaves(metadata: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    """Name and value of each fact: the last word of its key, in small letters, and those inside of mappings."""
+    """Name and value of each fact: the last word of its key, in small letters, and those inside of mappings, but for
+    mappings of labels."""
     for key, text in metadata.items():
         value = literal(text)
         yield from _leaves(key, text if value is None else value, 0)
@@ -173,7 +182,7 @@ def _leaves(key: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
         value = inner  # a text of JSON within JSON
     if isinstance(value, dict) and depth < _MAX_DEPTH:
         yield _last_word(key), value
-        for name, part in value.items():
+        for name, part in value.items() if _last_word(key) not in LABEL_KEYS else ():
             yield from _leaves(str(name), part, depth + 1)
         return
     yield _last_word(key), value
@@ -196,7 +205,7 @@ def _kind(name: str) -> str | None:
 def _colour(value: Any) -> Colour | None:
     """Three numbers, or one for all channels; None for anything else."""
     if isinstance(value, str):
-        value = [part for part in _SEPARATORS.split(value.strip("[](){} ")) if part]
+        value = [part for part in _SEPARATORS.split(_OF_INPUT.sub("", value).strip("[](){} ")) if part]
     while isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], (list, tuple)):
         value = value[0]
     parts = [one[0] if isinstance(one, (list, tuple)) and len(one) == 1 else one for one in _listed(value)]

@@ -163,7 +163,8 @@ def test_mean_and_deviation_that_a_file_states(metadata: dict[str, str]) -> None
 
 def test_other_facts_are_not_taken_for_them() -> None:
     metadata = {"bbox_mean": "[0, 0, 0, 0]", "bbox_std": "[0.1, 0.1, 0.2, 0.2]", "mean_ap": "x", "stride": "32",
-                "names": "{0: 'mean', 1: 'std'}", "std": "none", "meaning": "[1, 2, 3]"}  # fmt: skip
+                "names": "{0: 'mean', 1: 'std'}", "std": "none",
+                "label2id": "{'mean': 0, 'std': 1, 'rgb': 2}", "meaning": "[1, 2, 3]"}  # fmt: skip
     assert stated_semantics(metadata) == Semantics()
 
 
@@ -171,6 +172,8 @@ def test_values_for_openvino_are_those_of_0_to_255() -> None:
     found = stated_semantics({"model_info mean_values": "123.675 116.28 103.53", "model_info scale_values": "1 1 1"})
     assert found.mean == pytest.approx(_MEAN)
     assert found.std == pytest.approx((1 / 255,) * 3)
+    named = stated_semantics({"mean_values": "data[123.675,116.28,103.53]", "scale_values": "data[1,1,1]"})
+    assert named == found
 
 
 def test_a_fact_that_is_stated_twice_is_for_a_key_to_decide() -> None:
