@@ -257,8 +257,9 @@ def _check_plausible(seen: _Seen, labels: Labels) -> None:
         if number > 0 and good + bad:
             break
     if bad > good:
+        count = f"{bad} of {good + bad}" if good else f"all {bad}"
         raise DetectorError(
-            f"{bad} of {good + bad} boxes for the pictures of a trial are impossible, with corners the wrong way round "
+            f"{count} boxes for the pictures of a trial are impossible, with corners the wrong way round "
             "or classes without a label: the model has boxes as centre or corner and size, is of another family, or "
             "has other labels. Boxes are x1, y1, x2, y2"
         )
