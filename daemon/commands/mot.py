@@ -5,9 +5,8 @@ A sequence is a folder with `gt/gt.txt`, and `det/det.txt` or pictures in `img1/
 
 from __future__ import annotations
 
-import configparser
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from daemon.analytics.track_stage import Tracker, TrackerStage
+from daemon.commands.mot_files import (
+    CONFIDENCE,
+    NO_ROWS,
+    Rows,
+    SequenceFiles,
+    by_frame,
+    corners,
+    read_rows,
+    read_sequence,
+)
 from daemon.commands.tracking_score import ScoredFrame, TrackingScore, open_metrics, score
 from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
 from daemon.errors import LookoutError
@@ -27,11 +36,8 @@ from detectors.detections import Detections
 from detectors.port import Detector, HostImage, Lane
 
 FLOOR = TrackingConfig().floor
-_FPS = 30.0
-_PEDESTRIAN = 1  # class of gt.txt
 _LABELS = ("person", "pedestrian")  # of models
-_NO_ROWS = np.empty((0, 9))
-Rows = npt.NDArray[np.float64]
+_NO_TRUTH = np.empty((0, 5))
 Find = Callable[[int], Detections]
 
 
@@ -51,23 +57,24 @@ class MotOptions:
 
 
 @dataclass(frozen=True)
-class Sequence:
-    """One sequence.
+class MotFrame:
+    """A frame that is not left out.
 
     Attributes:
-        truth: rows of gt.txt by frame: id, and corners.
-        length: frames, from 1.
+        number: from 1.
+        ns: its time.
+        truth: id and corners, (n, 5).
     """
 
-    folder: Path
-    fps: float
-    length: int
-    truth: dict[int, Rows]
+    number: int
+    ns: int
+    found: Detections
+    truth: Rows
 
 
 @dataclass(frozen=True)
 class MotScores:
-    """The score of each sequence, by the name of its folder."""
+    """The score of each sequence, by the path of its folder."""
 
     sequences: dict[str, TrackingScore]
 
@@ -81,18 +88,29 @@ def evaluate(options: MotOptions, detector: Detector | None = None) -> MotScores
     Raises:
         LookoutError: there is no sequence, a file is missing or damaged, or TrackEval is not installed.
     """
-    folders = sorted(path.parent.parent for path in options.folder.glob("**/gt/gt.txt"))
-    if not folders:
-        raise LookoutError(f"{options.folder} has no sequence: a folder with gt/gt.txt, in MOTChallenge's layout")
+    folders = folders_of(options.folder)
     parse_drop(options.drop, options.seed)
     metrics, results = open_metrics(), {}
     for folder in folders:
-        sequence = _read(folder)
+        sequence = read_sequence(folder)
+        name = folder.name if folder == options.folder else str(folder.relative_to(options.folder))
         with ExitStack() as opened:
             lane = opened.enter_context(closing(detector.lane())) if detector else None
-            find = _by_lane(sequence, lane, detector.info.labels) if lane and detector else _by_file(sequence)
-            results[folder.name] = score(list(_tracked(sequence, options, find)), metrics)
+            find = _by_lane(sequence, lane, detector.info.labels) if lane and detector else by_file(sequence)
+            results[name] = score(_tracked(list(frames_of(sequence, options, find)), options), metrics)
     return MotScores(results)
+
+
+def folders_of(folder: Path) -> list[Path]:
+    """The sequences in a folder.
+
+    Raises:
+        LookoutError: there is none.
+    """
+    found = sorted(path.parent.parent for path in folder.glob("**/gt/gt.txt"))
+    if not found:
+        raise LookoutError(f"{folder} has no sequence: a folder with gt/gt.txt, in MOTChallenge's layout")
+    return found
 
 
 def parse_drop(text: str, seed: int) -> Callable[[int], bool]:
@@ -113,86 +131,75 @@ def parse_drop(text: str, seed: int) -> Callable[[int], bool]:
     raise LookoutError(f"drop {text!r} is none of random:0.5, stride:5 and bursts:12/60")
 
 
-def _tracked(sequence: Sequence, options: MotOptions, find: Find) -> Iterator[ScoredFrame]:
+def frames_of(sequence: SequenceFiles, options: MotOptions, find: Find) -> Iterator[MotFrame]:
+    """The frames that are not left out.
+
+    Raises:
+        LookoutError: all are.
+    """
+    dropped = parse_drop(options.drop, options.seed)
+    numbers = [number for number in range(1, sequence.length + 1) if not dropped(number - 1)]
+    if not numbers:
+        raise LookoutError(f"{sequence.folder}: {options.drop} leaves out all of its {sequence.length} frames")
+    for number in numbers:
+        ns = round((number - 1) * 1e9 / sequence.fps)
+        yield MotFrame(number, ns, find(number), sequence.truth.get(number, _NO_TRUTH))
+
+
+def _tracked(frames: Iterable[MotFrame], options: MotOptions) -> list[ScoredFrame]:
     config = Config(
         model=ModelConfig(path=Path("none"), confidence=options.confidence),
         sources=[SyntheticConfig(id="sequence")],
         tracking=TrackingConfig(enabled=True),
     )
     stage = TrackerStage(Tracker(config, Ledger()), (_LABELS[0],))
-    dropped = parse_drop(options.drop, options.seed)
-    for number in range(1, sequence.length + 1):
-        if dropped(number - 1):
-            continue
-        ns = round((number - 1) * 1e9 / sequence.fps)
-        frame = FrameInfo("sequence", "mot", number - 1, ns, ns, ns, FrameClock("file", 0), 0, 1, 1)
-        (found,) = stage([frame], [find(number)])
-        tracks = found.tracks
-        if tracks is None:
+    result = []
+    for one in frames:
+        seq, ns = one.number - 1, one.ns
+        (found,) = stage([FrameInfo("sequence", "mot", seq, ns, ns, ns, FrameClock("file", 0), 0, 1, 1)], [one.found])
+        if found.tracks is None:
             raise AssertionError("the source is tracked")
-        seen = tracks.id > 0
-        truth = sequence.truth.get(number, _NO_ROWS[:, :5])
-        yield ScoredFrame(
-            truth[:, 0].astype(np.int64), truth[:, 1:5], tracks.id[seen], found.xyxy[seen].astype(np.float64)
-        )
+        result.append(scored(one, found.tracks.id, found))
+    return result
 
 
-def _read(folder: Path) -> Sequence:
-    rows = _table(folder / "gt" / "gt.txt")
-    if rows.shape[1] >= 8:  # with a mark for what counts, and the class
-        rows = rows[(rows[:, 6] > 0) & (rows[:, 7] == _PEDESTRIAN)]
-    info = configparser.ConfigParser()
-    info.read(folder / "seqinfo.ini")
-    truth = {int(number): np.column_stack((of[:, 1], _corners(of))) for number, of in _by_frame(rows)}
-    length = info.getint("Sequence", "seqLength", fallback=max(truth, default=0))
-    return Sequence(folder, info.getfloat("Sequence", "frameRate", fallback=_FPS), length, truth)
+def scored(frame: MotFrame, ids: npt.NDArray[np.int64], found: Detections) -> ScoredFrame:
+    """A frame and the ids of boxes, 0 for none."""
+    seen, truth = ids > 0, frame.truth
+    return ScoredFrame(truth[:, 0].astype(np.int64), truth[:, 1:5], ids[seen], found.xyxy[seen].astype(np.float64))
 
 
-def _by_file(sequence: Sequence) -> Find:
-    boxes = dict(_by_frame(_table(sequence.folder / "det" / "det.txt")))
+def by_file(sequence: SequenceFiles) -> Find:
+    """The boxes of `det/det.txt`, the strongest first. A confidence outside of 0 to 1 counts as the nearer of the two.
+
+    Raises:
+        LookoutError: the file cannot be read.
+    """
+    boxes = dict(by_frame(read_rows(sequence.folder / "det" / "det.txt")))
 
     def find(number: int) -> Detections:
-        rows = boxes.get(number, _NO_ROWS)
-        rows = rows[np.argsort(-rows[:, 6], kind="stable")]
-        confidence = np.clip(rows[:, 6], 0, 1).astype(np.float32)
-        return Detections(_corners(rows).astype(np.float32), confidence, np.zeros(len(rows), np.int32))
+        rows = boxes.get(number, NO_ROWS)
+        rows = rows[np.argsort(-rows[:, CONFIDENCE], kind="stable")]
+        confidence = np.clip(rows[:, CONFIDENCE], 0, 1).astype(np.float32)
+        return Detections(corners(rows).astype(np.float32), confidence, np.zeros(len(rows), np.int32))
 
     return find
 
 
-def _by_lane(sequence: Sequence, lane: Lane, labels: tuple[str, ...]) -> Find:
+def _by_lane(sequence: SequenceFiles, lane: Lane, labels: tuple[str, ...]) -> Find:
     wanted = np.array([label in _LABELS for label in labels])
     if not wanted.any():
         raise LookoutError(f"the model has none of the labels {', '.join(_LABELS)}; it has {', '.join(labels)}")
+    folder, extension = sequence.pictures
+    paths = {int(path.stem): path for path in folder.glob(f"*{extension}") if path.stem.isdecimal()}
 
     def find(number: int) -> Detections:
-        path = sequence.folder / "img1" / f"{number:06d}.jpg"
-        picture = cv2.imread(str(path))
+        path = paths.get(number)
+        picture = None if path is None else cv2.imread(str(path))
         if picture is None:
-            raise LookoutError(f"{path} cannot be read as a picture")
+            raise LookoutError(f"{folder} has no picture of frame {number}, such as {number:06d}{extension}")
         (found,), _ = lane.detect([HostImage(picture.astype(np.uint8))])
         people = found[wanted[found.class_id]]
         return Detections(people.xyxy, people.confidence, np.zeros(len(people), np.int32))
 
     return find
-
-
-def _table(path: Path) -> Rows:
-    try:
-        rows = np.loadtxt(path, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
-        raise LookoutError(f"{path} cannot be read as rows of numbers: {error}") from error
-    if rows.size and rows.shape[1] < 7:
-        raise LookoutError(f"{path}: a row has {rows.shape[1]} numbers, and not at least 7")
-    return rows if rows.size else _NO_ROWS
-
-
-def _by_frame(rows: Rows) -> Iterator[tuple[int, Rows]]:
-    for number in np.unique(rows[:, 0]):
-        yield int(number), rows[rows[:, 0] == number]
-
-
-def _corners(rows: Rows) -> Rows:
-    """(n, 4) in pixels from 0; the files count from 1."""
-    corner = rows[:, 2:4] - 1
-    return np.hstack((corner, corner + rows[:, 4:6]))
