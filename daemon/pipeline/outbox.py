@@ -52,6 +52,21 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     source: str = ""
 
 
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """A note on a source that is up, beside those of its connection. The status is sent again with it.
+
+    Attributes:
+        topic: of the status.
+        text: None for nothing any more.
+    """
+
+    topic: bytes
+    text: str | None
+
+
+Item = Result | Report | Note
+
+
 class Outbox:
     """Results and reports in order. Results are bounded; reports are few and never dropped.
 
@@ -67,9 +82,9 @@ class Outbox:
     def __init__(self, limit: int, ledger: Ledger, *, lossless: bool) -> None:
         self.limit = limit
         self._ledger, self.lossless = ledger, lossless
-        self._items: deque[Result | Report] = deque()
+        self._items: deque[Item] = deque()
         self._results = 0
-        self._sending: deque[Result | Report] = deque()  # handed to the publisher, not numbered yet
+        self._sending: deque[Item] = deque()  # handed to the publisher, not numbered yet
         self._taken = 0  # items of the last `get`, being sent
         self._closed = False
         self._lock = threading.Lock()
@@ -96,12 +111,12 @@ class Outbox:
                 self._items.append(result)
             self._filled.notify()
 
-    def report(self, report: Report) -> None:
+    def report(self, report: Report | Note) -> None:
         with self._lock:
             self._items.append(report)
             self._filled.notify()
 
-    def get(self, max_items: int, timeout_s: float) -> Sequence[Result | Report]:
+    def get(self, max_items: int, timeout_s: float) -> Sequence[Item]:
         """Wait for items and return up to `max_items`, none after the timeout. The items of the last call are sent."""
         with self._lock:
             self._sending.clear()
@@ -116,7 +131,7 @@ class Outbox:
             self._emptied.notify_all()
             return items
 
-    def sending(self) -> Iterator[Result | Report]:
+    def sending(self) -> Iterator[Item]:
         """The items of the last `get`, each when it is numbered and sent, but for those dropped meanwhile. Takes no
         lock."""
         with suppress(IndexError):
@@ -138,7 +153,7 @@ class Outbox:
             for item in self._items:
                 if isinstance(item, Result):
                     self._ledger.drop(item.frame, "shutdown")
-            self._items, self._results = deque(item for item in self._items if isinstance(item, Report)), 0
+            self._items, self._results = deque(item for item in self._items if not isinstance(item, Result)), 0
             self._emptied.notify_all()
             self._all_sent.notify_all()
 

@@ -31,7 +31,7 @@ from daemon.messages import (
 )
 from daemon.messages import Detections as DetectionsMessage
 from daemon.pipeline.ledger import MAX_GONE, Ledger
-from daemon.pipeline.outbox import Report, Result
+from daemon.pipeline.outbox import Note, Report, Result
 from daemon.publish.box_text import BoxText
 from daemon.publish.fence import Grants, may_send
 from daemon.publish.masks import MaskEncoder
@@ -55,6 +55,7 @@ class MessageBuilder:
         self._topics: dict[str, bytes] = {}  # of detections, by source
         self._index: Counter[bytes] = Counter()
         self._last_status: dict[bytes, Status] = {}
+        self._notes: dict[bytes, str] = {}  # by topic of the status
         self._gone: dict[str, None] = {}  # removed sources with counters, longest removed first
 
     def detections(self, result: Result, boxes: Boxes, owner: Owner | None = None) -> tuple[bytes, DetectionsMessage]:
@@ -96,6 +97,7 @@ class MessageBuilder:
         message = report.message
         if message is None:
             self._last_status.pop(report.topic, None)
+            self._notes.pop(report.topic, None)
             self._gone[report.source] = None
             self._forget_oldest()
             return None
@@ -103,7 +105,26 @@ class MessageBuilder:
         if isinstance(message, Status):
             self._last_status[name] = message
             self._gone.pop(message.source, None)
+            message = self._with_note(name, message)
         return self.numbered(name, message)
+
+    def noted(self, note: Note) -> Status | None:
+        """The last status of a source with a new note; None if it is not up, and the note waits until it is."""
+        name = note.topic
+        if note.text is None:
+            self._notes.pop(name, None)
+        else:
+            self._notes[name] = note.text
+        status = self._last_status.get(name)
+        if status is None or status.format is None:
+            return None
+        return self._with_note(name, _replace(status, at=self._clock.utc_ns()))
+
+    def _with_note(self, name: bytes, status: Status) -> Status:
+        text = self._notes.get(name)
+        if text is None or status.format is None:
+            return status
+        return _replace(status, format=_replace(status.format, notes=(*status.format.notes, text)))
 
     def hold_back(self, name: bytes, status: Status) -> None:
         """Remember a status that may not be sent now."""
@@ -112,7 +133,8 @@ class MessageBuilder:
     def last_statuses(self, prefixes: Collection[bytes], grants: Grants | None) -> list[tuple[bytes, Message]]:
         """The last status of each source whose topic has one of these prefixes, as far as it may be sent."""
         found = [(name, self._last_status[name]) for name in matching([*self._last_status], prefixes)]
-        return [(name, self.numbered(name, status)) for name, status in found if may_send(grants, status)]
+        sent = [(name, self._with_note(name, status)) for name, status in found if may_send(grants, status)]
+        return [(name, self.numbered(name, status)) for name, status in sent]
 
     def numbered(self, name: bytes, message: Status | Event | Counts | Metrics | Packets) -> Message:
         """The message with the next index of its topic."""

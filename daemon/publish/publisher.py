@@ -21,7 +21,7 @@ from daemon.messages import (
 )
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
-from daemon.pipeline.outbox import Outbox, Report, Result
+from daemon.pipeline.outbox import Item, Note, Outbox, Report, Result
 from daemon.publish.box_text import BoxText
 from daemon.publish.build import Boxes, MessageBuilder, boxes_of
 from daemon.publish.fence import Fence, Grants, NoFence, may_send, owner_of_frame
@@ -125,6 +125,10 @@ class Publisher(threading.Thread):
 
         return tell
 
+    def note(self, source: str, text: str | None) -> None:
+        """Say something of a source in its status, while it is up; any thread may call it."""
+        self._outbox.report(Note(topic("status", source), text))
+
     def forget(self, source: str) -> None:
         """Forget the status of a removed source."""
         self._outbox.report(Report(topic("status", source), None, source))
@@ -160,7 +164,7 @@ class Publisher(threading.Thread):
             self.on_forgotten(self._forgotten.pop())
         return len(items)
 
-    def _send_items(self, items: Sequence[Result | Report]) -> None:
+    def _send_items(self, items: Sequence[Item]) -> None:
         """Send the items of the outbox's last `get`."""
         grants = self.fence.grants()
         boxes = boxes_of([item for item in items if isinstance(item, Result)], self._masks, self.box_text)
@@ -171,6 +175,8 @@ class Publisher(threading.Thread):
                     latency = self._send_result(item, boxes, grants)
                     if latency is not None:
                         sent.append((self._ledger.published(item.frame.source), item.frame, latency))
+                elif isinstance(item, Note):
+                    self._send_note(item, grants)
                 elif (
                     grants is None
                     or item.message is None
@@ -192,6 +198,12 @@ class Publisher(threading.Thread):
         if (message := self._build.report(report)) is not None:
             for sink in self._sinks:
                 sink.send(name, message)
+
+    def _send_note(self, note: Note, grants: Grants | None) -> None:
+        """Send the last status of a source again, if it is up."""
+        status = self._build.noted(note)
+        if status is not None and may_send(grants, status):
+            self._send(note.topic, self._build.numbered(note.topic, status))
 
     def _keep_unsent(self, report: Report, message: Message) -> None:
         """Count a report that may not be sent. A status is sent when its source may be published for again."""

@@ -13,7 +13,7 @@ from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import CurveConfig, PublisherConfig
 from daemon.errors import ConfigError
-from daemon.messages import Detections, FrameClock, Model, RunLengths, Status
+from daemon.messages import Detections, FrameClock, Model, RunLengths, Status, VideoFormat
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
@@ -192,3 +192,33 @@ def test_a_bad_key_is_told(tmp_path: Path) -> None:
         Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*", curve=CurveConfig(secret_key_file=tmp_path / "k")))
     with pytest.raises(ConfigError, match="neither"):
         Subscriber(server_key=tmp_path / "k")
+
+
+def test_a_note_is_said_with_the_status_of_a_source_that_is_up(bench: Bench) -> None:
+    """At once where it is up, with the next `up` where it is not, and to late subscribers. It ends with the source."""
+    publisher, form = bench.publisher, VideoFormat("h264", 640, 480, 25.0, "cpu", notes=("odd",))
+
+    def notes(subscriber: Subscriber) -> tuple[str, ...] | None:
+        (*_, status) = receive_until(subscriber, lambda message: isinstance(message, Status))
+        assert isinstance(status, Status)
+        return None if status.format is None else status.format.notes
+
+    publisher.start()
+    with Subscriber(bench.sink.endpoint, kinds=("status",), sources=["cam"]) as subscriber:
+        assert publisher.has_subscribers.wait(30)
+        publisher.announcement("cam", "s", "up", format=form)()
+        publisher.note("cam", "slow")
+        publisher.note("cam", None)
+        publisher.note("cam", "slower")
+        assert [notes(subscriber) for _ in range(4)] == [("odd",), ("odd", "slow"), ("odd",), ("odd", "slower")]
+        publisher.announcement("cam", None, "down", "it is away")()
+        publisher.note("cam", "slow")
+        publisher.announcement("cam", "t", "up", format=form)()
+        assert [notes(subscriber) for _ in range(2)] == [None, ("odd", "slow")]
+        with Subscriber(bench.sink.endpoint, kinds=("status",), sources=["cam"]) as late:
+            assert notes(late) == ("odd", "slow")
+        publisher.forget("cam")
+        publisher.announcement("cam", "u", "up", format=form)()
+        (*_, last) = receive_until(subscriber, lambda message: isinstance(message, Status) and message.session == "u")
+        assert isinstance(last, Status)
+        assert last.format == form
