@@ -1,83 +1,99 @@
-"""The tracker beside ByteTrack of Roboflow's `trackers`, on the same boxes: HOTA, IDF1, MOTA and switches by TrackEval.
+"""The tracker beside ByteTrack and OC-SORT of Roboflow's `trackers`, on the same boxes of drawn pedestrians.
 
     python -m tests.peers.tracking
 
-It needs `pip install trackers trackeval`. Figures are means over scenes of 20 objects and 30 s, from known seeds.
+It needs `pip install trackers trackeval`, in an environment of its own. Figures are IDF1 by TrackEval, means over
+sequences of 30 s from known seeds. Lookout runs as in `lookout evaluate --mot`. A peer runs with its own thresholds and
+with Lookout's, frame by frame and with the frames' times; in each row the best of these counts.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from supervision import Detections as PeerDetections
-from trackers import ByteTrackTracker
+from trackers import ByteTrackTracker, OCSORTTracker
 
-from daemon.analytics.track_stage import Tracker, TrackerStage
-from daemon.commands.mot import parse_drop
-from daemon.commands.tracking_score import ScoredFrame, TrackingScore, open_metrics, score
-from daemon.config import parse
-from daemon.pipeline.ledger import Ledger
-from tests.analytics.walks import Seen, walk
+from daemon.commands.mot import MotFrame, MotOptions, by_file, evaluate, folders_of, frames_of, scored
+from daemon.commands.mot_files import read_sequence
+from daemon.commands.tracking_score import ScoredFrame, open_metrics, score
+from tests.peers.pedestrians import PLACES, write_sequence
 
-_DROPS = ("", "bursts:12/60", "stride:5", "random:0.5")
-Track = Callable[[Sequence[Seen]], list[list[int]]]
-
-
-def _lookout(frames: Sequence[Seen]) -> list[list[int]]:
-    """Ids of each frame's boxes, 0 for none."""
-    config = parse("model: {path: x}\ntracking: {enabled: true}\nsources: [{id: street, type: synthetic}]\n")
-    stage = TrackerStage(Tracker(config, Ledger()), ("person",))
-    results = [stage([seen.frame], [seen.found])[0].tracks for seen in frames]
-    return [tracks.id.tolist() for tracks in results if tracks is not None]
+_RATES = (7, 10, 30)
+_SECONDS = 30.0
+_BETWEEN_S = 6.0  # gaps
+_OWN: Mapping[str, Any] = {"high_conf_det_threshold": 0.25}  # Lookout's threshold
+_PEERS: Mapping[str, Sequence[Callable[..., Any]]] = {
+    "ByteTrack": (ByteTrackTracker, partial(ByteTrackTracker, track_activation_threshold=0.25, **_OWN)),
+    "OC-SORT": (OCSORTTracker, partial(OCSORTTracker, **_OWN)),
+}
 
 
-def _peer(frames: Sequence[Seen]) -> list[list[int]]:
-    tracker = ByteTrackTracker(
-        track_activation_threshold=0.25, high_conf_det_threshold=0.25, minimum_consecutive_frames=3
-    )
+def _drops(fps: int) -> Iterator[tuple[str, str]]:
+    """Name and option of each row."""
+    yield "all", ""
+    for gap_s in (0.5, 1.0, 2.0):
+        gap = round(gap_s * fps)
+        yield f"gaps of {gap_s:g} s", f"bursts:{gap}/{gap + round(_BETWEEN_S * fps)}"
+    for stride in (2, 3, 5):
+        yield f"every {stride}.", f"stride:{stride}"
+
+
+def _peer(make: Callable[..., Any], fps: float, frames: Sequence[MotFrame], *, with_times: bool) -> list[ScoredFrame]:
+    tracker = make(frame_rate=fps) if with_times else make()
     results = []
-    for seen in frames:
-        found = seen.found
-        boxes = PeerDetections(
-            found.xyxy, confidence=found.confidence, class_id=found.class_id, data={"row": np.arange(len(found))}
-        )
-        tracked = tracker.update(boxes, timestamp=(seen.frame.pts or 0) / 1e9)
-        ids = np.zeros(len(found), np.int64)
-        ids[np.asarray(tracked.data["row"])] = np.maximum(tracked.tracker_id + 1, 0)  # the order is another one
-        results.append(ids.tolist())
+    for frame in frames:
+        found, ids = frame.found, np.zeros(len(frame.found), np.int64)
+        data = {"row": np.arange(len(found))}
+        boxes = PeerDetections(found.xyxy, confidence=found.confidence, class_id=found.class_id, data=data)
+        tracked = tracker.update(boxes, timestamp=frame.ns / 1e9) if with_times else tracker.update(boxes)
+        if len(tracked):  # in another order
+            ids[np.asarray(tracked.data["row"])] = np.maximum(tracked.tracker_id + 1, 0)
+        results.append(scored(frame, ids, found))
     return results
 
 
-def _frames(frames: Sequence[Seen], ids: Sequence[Sequence[int]]) -> list[ScoredFrame]:
-    rows = []
-    for seen, own in zip(frames, ids):
-        tracks = np.array(own, np.int64)
-        boxes = seen.found.xyxy[tracks > 0].astype(np.float64)
-        rows.append(ScoredFrame(np.arange(len(seen.truth)), seen.truth, tracks[tracks > 0], boxes))
-    return rows
+def _best_of_peer(name: str, folder: Path, fps: float, drop: str, metrics: Any) -> float:
+    sequences = [read_sequence(path) for path in folders_of(folder)]
+    options = MotOptions(folder, drop)
+    shown = [list(frames_of(sequence, options, by_file(sequence))) for sequence in sequences]
+    return max(
+        float(np.mean([score(_peer(make, fps, frames, with_times=times), metrics).idf1 for frames in shown]))
+        for make in _PEERS[name]
+        for times in (False, True)
+    )
+
+
+def _lookout(folder: Path, drop: str) -> float:
+    found = evaluate(MotOptions(folder, drop)).sequences
+    return float(np.mean([one.idf1 for one in found.values()]))
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--scenes", type=int, default=8)
-    scenes = arguments.parse_args().scenes
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=100, help="seed of the first walk at each place")
+    parser.add_argument("--walks", type=int, default=3, help="at each place")
+    arguments = parser.parse_args()
     metrics = open_metrics()
-    for drop in _DROPS:
-        for name, track in (("lookout", _lookout), ("trackers", _peer)):
-            _show(drop, name, [_scored(seed, drop, track, metrics) for seed in range(scenes)])
-
-
-def _scored(seed: int, drop: str, track: Track, metrics: object) -> TrackingScore:
-    dropped = parse_drop(drop, seed)
-    frames = [seen for seen in walk(seed) if not dropped(seen.frame.seq)]
-    return score(_frames(frames, track(frames)), metrics)
-
-
-def _show(drop: str, name: str, scores: Sequence[TrackingScore]) -> None:
-    hota, idf1, mota, switches = np.mean([(s.hota, s.idf1, s.mota, s.switches) for s in scores], axis=0)
-    print(f"{drop or 'all':14} {name:9} HOTA {hota:.1f}  IDF1 {idf1:.1f}  MOTA {mota:.1f}  switches {switches:.1f}")  # noqa: T201
+    warnings.simplefilter("ignore")
+    print("| frames/s | analysed | Lookout | " + " | ".join(_PEERS) + " |")  # noqa: T201
+    print("|---|---|---|" + "---|" * len(_PEERS))  # noqa: T201
+    with tempfile.TemporaryDirectory() as folder:
+        for fps in _RATES:
+            there = Path(folder) / str(fps)
+            for seed in range(arguments.first, arguments.first + arguments.walks):
+                for place in PLACES:
+                    write_sequence(there / f"{place.name}-{seed}", place, seed, fps, _SECONDS)
+            for name, drop in _drops(fps):
+                figures = [_lookout(there, drop), *(_best_of_peer(peer, there, fps, drop, metrics) for peer in _PEERS)]
+                print(f"| {fps} | {name} | " + " | ".join(f"{figure:.1f}" for figure in figures) + " |", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
