@@ -553,7 +553,7 @@ class App:
         """The parts around the lanes, checked against the model."""
         config = self._config
         self._rules_process = rules
-        self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events, rules)
+        self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events, self.publisher.note, rules)
         analytics.tracker.on_compiled = self._compile_box_text
         self._compile_box_text()
         check_views(config, model)

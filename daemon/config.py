@@ -93,6 +93,7 @@ class TrackingConfig(Section, frozen=True):
     floor: Unit = 0.1
     start: Unit | None = None
     timeout_s: Seconds = 1.0
+    memory_s: Seconds = 3.0
     confirm_hits: Hits = 3
     groups: list[list[str]] = []
 
@@ -131,6 +132,7 @@ class SourceTracking(Section, frozen=True):
     floor: Unit | None = None
     start: Unit | None = None
     timeout_s: Seconds | None = None
+    memory_s: Seconds | None = None
     confirm_hits: Hits | None = None
 
 

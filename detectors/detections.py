@@ -15,6 +15,21 @@ _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
 _set = msgspec.structs.force_setattr
 
 
+class TrackNews(msgspec.Struct, frozen=True, eq=False):
+    """Changes of a source's tracks in a frame, beside their boxes.
+
+    Attributes:
+        earlier: of each track that is confirmed in this frame its filtered boxes in the analysed frames before, the
+            oldest first: (k, 4) float32 by id.
+        lost: ids that were not seen for so long that their objects count as gone. One may come back.
+        forgotten: ids that never come back, whether they were lost before or not.
+    """
+
+    earlier: dict[int, npt.NDArray[np.float32]] = {}
+    lost: list[int] = []
+    forgotten: list[int] = []
+
+
 class Tracks(msgspec.Struct, frozen=True, eq=False):
     """The tracks of a picture's boxes, one row a box.
 
@@ -24,6 +39,7 @@ class Tracks(msgspec.Struct, frozen=True, eq=False):
         xyxy: (n, 4) float32, the filtered box in source pixels.
         velocity: (n, 2) float32, of the box's centre, source pixels a second.
         age: (n,) int64, ns of source time since the track began.
+        news: of all tracks of the source; None for none.
     """
 
     id: npt.NDArray[np.int64]
@@ -31,16 +47,24 @@ class Tracks(msgspec.Struct, frozen=True, eq=False):
     xyxy: npt.NDArray[np.float32]
     velocity: npt.NDArray[np.float32]
     age: npt.NDArray[np.int64]
+    news: TrackNews | None = None
 
     def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> Tracks:
         """The rows selected by a boolean mask (n,), by indices, or by a slice."""
-        return Tracks(self.id[keep], self.class_id[keep], self.xyxy[keep], self.velocity[keep], self.age[keep])
+        return Tracks(
+            self.id[keep], self.class_id[keep], self.xyxy[keep], self.velocity[keep], self.age[keep], self.news
+        )  # fmt: skip
+
+    def of_rows(self, rows: slice, picture: Tracks | None) -> Tracks:
+        """Some rows of the joined tracks of several pictures, which are one picture's."""
+        own = self[rows]
+        return own if picture is None or picture.news is None else msgspec.structs.replace(own, news=picture.news)
 
     def select(self, rows: npt.NDArray[np.intp]) -> Tracks:
         """Rows by their numbers, faster than by an index."""
         return Tracks(
             self.id.take(rows), self.class_id.take(rows), self.xyxy.take(rows, 0), self.velocity.take(rows, 0),
-            self.age.take(rows),
+            self.age.take(rows), self.news,
         )  # fmt: skip
 
 
@@ -213,7 +237,7 @@ def selected(found: Sequence[Detections], kept: npt.NDArray[np.bool_]) -> list[D
             together.xyxy[rows],
             together.confidence[rows],
             together.class_id[rows],
-            None if together.tracks is None else together.tracks[rows],
+            None if together.tracks is None else together.tracks.of_rows(rows, one.tracks),
             one.threshold,
         )
         for one, rows in zip(found, map(slice, [0, *places], places))

@@ -167,16 +167,6 @@ class BroadPhase:
                 state.x, state.y, state.clearance = floats[at], floats[at + 1], floats[at + 2]
             at += 3
 
-    def oldest(self, tracks: dict[int, Track]) -> Stamp | None:
-        """The last frame of the track that is not seen for longest; None if the table does not have all tracks."""
-        count = len(self._ids)
-        return self._stamps[int(self._integers[:count, NUMBER].min())] if 0 < count == len(tracks) else None
-
-    def load_stamps(self, tracks: dict[int, Track]) -> None:
-        """Give all tracks the stamp of the frame in which they were last seen."""
-        for id, number in zip(self._ids, self._integers[: len(self._ids), NUMBER].tolist()):
-            tracks[id].stamp = self._stamps[number]
-
     def load_all(self, tracks: dict[int, Track]) -> None:
         for id in self._ids:
             self.load(tracks[id])
@@ -197,9 +187,11 @@ class BroadPhase:
                 integers += (state.due, state.kind)
         self._floats[row], self._integers[row] = floats, integers
 
-    def keep(self, tracks: dict[int, Track]) -> None:
-        """Remove the rows of tracks that have ended."""
-        for row in reversed([row for row, id in enumerate(self._ids) if id not in tracks]):
+    def remove(self, track: Track) -> None:
+        """Bring a track up to date, and remove its row, so that all rules look when it is seen again."""
+        self.load(track)
+        row, is_there = self._place_of(track.id)
+        if is_there:
             end = len(self._ids)
             self._floats[row : end - 1] = self._floats[row + 1 : end]
             self._integers[row : end - 1] = self._integers[row + 1 : end]

@@ -13,9 +13,14 @@ from daemon.analytics.grouping import Grouping
 from daemon.analytics.jit import compiled, inlined
 from daemon.analytics.track_step import (
     BORN,
+    GAP_NS,
     GROUP,
     HITS,
     ID,
+    LAST_PLACE,
+    LOST,
+    MARGIN_PER_S,
+    MARGIN_S,
     MAX_MISSED,
     MAX_TRACKS,
     MIN_IOU,
@@ -23,6 +28,7 @@ from daemon.analytics.track_step import (
     MISSED,
     SAME_OBJECT,
     SEEN,
+    SHAPE_SHARE,
     SHORT_NS,
     VOTES,
     StepInput,
@@ -33,19 +39,20 @@ from daemon.analytics.track_step import (
 def step(work: StepInput) -> StepOutput:
     """Implements `Step`."""
     grouping = work.grouping
-    tracks, sources, rows, xyxy, confidence, class_id, *columns, left_out = _step(
-        work.tracks, work.sources, work.limits, work.thresholds, work.xyxy, work.confidence, work.class_id,
+    tracks, sources, rows, xyxy, confidence, class_id, *columns, named, young, corners, lost, forgotten, left = _step(
+        work.tracks, work.sources, work.confirm, work.thresholds, work.xyxy, work.confidence, work.class_id,
         grouping.group_of, grouping.slot_of, grouping.class_of,
     )  # fmt: skip
-    return StepOutput(tracks, sources, rows, (xyxy, confidence, class_id), tuple(columns), left_out)
+    boxes = xyxy, confidence, class_id
+    return StepOutput(tracks, sources, rows, boxes, tuple(columns), named, (young, corners), lost, forgotten, left)
 
 
 def compile_now() -> None:
     """Compile, or load what another process has compiled."""
     nothing = StepInput(
         tracks=np.zeros((0, VOTES + 1)),
-        sources=np.zeros((0, 5), np.int64),
-        limits=np.zeros((0, 2), np.int64),
+        sources=np.zeros((0, 8), np.int64),
+        confirm=np.zeros(0, np.int64),
         thresholds=np.zeros((0, 3), np.float32),
         xyxy=np.zeros((0, 4), np.float32),
         confidence=np.zeros(0, np.float32),
@@ -62,32 +69,39 @@ def signatures() -> int:
 
 @compiled
 def _step(
-    old_tracks, sources, limits, thresholds, xyxy, confidence, class_id, group_of, slot_of, class_of
+    old_tracks, sources, confirm, thresholds, xyxy, confidence, class_id, group_of, slot_of, class_of
 ):  # fmt: skip
     boxes = len(class_id)
     table = np.empty((len(old_tracks) + boxes, old_tracks.shape[1]))
     tracks, numbers, old_numbers = table.T, table.view(np.int64).T, old_tracks.view(np.int64)  # a column each
-    ends = np.empty((len(sources), 3), np.int64)
+    ends = np.empty((len(sources), 9), np.int64)
     rows, ids, ages = np.empty(boxes, np.int64), np.zeros(boxes, np.int64), np.zeros(boxes, np.int64)
     xyxy_, confidence_, class_id_ = np.empty_like(xyxy), np.empty_like(confidence), np.empty_like(class_id)
     labels, corners, velocity = class_id.copy(), xyxy.copy(), np.zeros((boxes, 2), np.float32)
+    named, young, young_corners = np.empty((boxes, 2), np.int64), np.empty(boxes, np.int64), np.empty_like(xyxy)
+    lost, forgotten = np.empty(len(old_tracks), np.int64), np.empty(len(old_tracks), np.int64)
     edges, measured, groups = np.ascontiguousarray(xyxy.T), _measured(xyxy), np.empty(boxes, np.int64)
     usable, free, taken = np.empty(boxes, np.bool_), np.empty(boxes, np.bool_), np.zeros(boxes, np.bool_)
     strong, meets = np.empty(boxes, np.bool_), np.empty(boxes, np.bool_)
     most_rows, most_pairs = _room(sources)
     box_of, keys, pairs = np.empty(most_rows, np.int64), np.empty(most_pairs), np.empty((most_pairs, 2), np.int64)
-    begin = first_track = first_box = left_out = kept = 0
+    begin = first_track = first_box = left_out = kept = names = youngs = losses = ends_ = 0
     for source in range(len(sources)):
-        last_track, last_box = first_track + sources[source, 0], first_box + sources[source, 4]
-        last_id, now, seconds = sources[source, 1], sources[source, 2], np.float64(sources[source, 3]) / 1e9
-        timeout, confirm = limits[source, 0], limits[source, 1]
+        last_track, last_box = first_track + sources[source, 0], first_box + sources[source, 7]
+        last_id, births, now = sources[source, 1], sources[source, 2], sources[source, 3]
+        seconds = np.float64(sources[source, 4]) / 1e9
+        lost_after, forgotten_after = sources[source, 5], sources[source, 6]
         floor, start, threshold = thresholds[source, 0], thresholds[source, 1], thresholds[source, 2]
         end, first_kept = begin, kept
+        first_name, first_young, first_lost, first_end = names, youngs, losses, ends_
         for old in range(first_track, last_track):
-            if now - old_numbers[old, SEEN] <= timeout:
+            if now - old_numbers[old, SEEN] <= forgotten_after:
                 _copy(old_tracks, old, table, end)
                 _predict(tracks, end, seconds, numbers[MISSED, end] > 0)
                 end += 1
+            elif old_numbers[old, ID] > 0:
+                forgotten[ends_] = old_numbers[old, ID]
+                ends_ += 1
         for box in range(first_box, last_box):
             usable[box], groups[box] = confidence[box] >= floor, group_of[class_id[box]]
             strong[box] = free[box] = usable[box] and confidence[box] >= start
@@ -97,46 +111,83 @@ def _step(
             meets, keys, pairs, taken, box_of, free,
         )  # fmt: skip
         end = _corrected(tracks, numbers, begin, end, now, box_of, measured, confidence, class_id, slot_of)
+        losses = _lose(numbers, begin, end, now - lost_after, lost, losses)
         if class_of.shape[1] > 1:
             _drop_doubles(free, xyxy, class_id, groups, strong, first_box, last_box)
         for box in range(first_box, last_box):
             if free[box] and end - begin < MAX_TRACKS:
-                _begin(tracks, numbers, end, now, measured, confidence, class_id, groups, slot_of, box)
+                births += 1
+                _begin(tracks, numbers, end, now, measured, confidence, class_id, groups, slot_of, box, -births)
                 box_of[end - begin], free[box] = box, False
                 end += 1
             left_out += free[box]
-        last_id = _confirm(
-            tracks, numbers, begin, end, now, confirm, last_id, box_of, class_of, ids, labels, corners, velocity, ages
-        )
+        last_id, names, youngs = _confirm(
+            tracks, numbers, begin, end, now, confirm[source], last_id, box_of, class_of, ids, labels, corners,
+            velocity, ages, named, names, young, young_corners, youngs,
+        )  # fmt: skip
         for box in range(first_box, last_box):
             rows[kept] = box
             kept += confidence[box] >= threshold or ids[box] > 0
-        ends[source, 0], ends[source, 1], ends[source, 2] = end - begin, last_id, kept - first_kept
+        _write(
+            ends, source,
+            (end - begin, last_id, births, kept - first_kept),
+            (names - first_name, youngs - first_young, losses - first_lost, ends_ - first_end),
+        )  # fmt: skip
         begin, first_track, first_box = end, last_track, last_box
     _gather(rows[:kept], xyxy, confidence, class_id, xyxy_, confidence_, class_id_)
     _compact(rows[:kept], ids, labels, corners, velocity, ages)
     return (
         table[:begin], ends, rows[:kept], xyxy_[:kept], confidence_[:kept], class_id_[:kept], ids[:kept],
-        labels[:kept], corners[:kept], velocity[:kept], ages[:kept], left_out,
+        labels[:kept], corners[:kept], velocity[:kept], ages[:kept], named[:names], young[:youngs],
+        young_corners[:youngs], lost[:losses], forgotten[:ends_], left_out,
     )  # fmt: skip
+
+
+@inlined
+def _write(ends, source, counts, changes):
+    ends[source, 4] = 0
+    for place in range(4):
+        ends[source, place], ends[source, 5 + place] = counts[place], changes[place]
+        ends[source, 4] |= changes[place] > 0
 
 
 @compiled
 def _confirm(
-    tracks, numbers, begin, end, now, confirm, last_id, box_of, class_of, ids, labels, corners, velocity, ages
+    tracks, numbers, begin, end, now, confirm, last_id, box_of, class_of, ids, labels, corners, velocity, ages,
+    named, names, young, young_corners, youngs,
 ):  # fmt: skip
-    """Give ids to tracks with enough hits, and write the columns of boxes with a confirmed track; the last id."""
+    """Give ids to tracks with enough hits, and write the columns of boxes with a confirmed track, and what the other
+    tracks are; the last id, and the ends of `named` and `young`."""
     for track in range(begin, end):
-        if numbers[ID, track] == 0 and numbers[HITS, track] >= confirm:
+        if numbers[ID, track] < 0 and numbers[HITS, track] >= confirm:
             last_id += 1
+            named[names, 0], named[names, 1] = last_id, numbers[ID, track]
             numbers[ID, track] = last_id
+            names += 1
         box = box_of[track - begin]
-        if box >= 0 and numbers[ID, track] > 0:
+        if numbers[ID, track] < 0:
+            young[youngs] = numbers[ID, track]
+            left, top, right, bottom = _corners(tracks, track)
+            young_corners[youngs, 0], young_corners[youngs, 1] = left, top
+            young_corners[youngs, 2], young_corners[youngs, 3] = right, bottom
+            youngs += 1
+        elif box >= 0:
             ids[box], ages[box] = numbers[ID, track], now - numbers[BORN, track]
             labels[box] = class_of[numbers[GROUP, track], _elected(tracks, track)]
             corners[box, 0], corners[box, 1], corners[box, 2], corners[box, 3] = _corners(tracks, track)
             velocity[box, 0], velocity[box, 1] = tracks[4, track], tracks[5, track]
-    return last_id
+    return last_id, names, youngs
+
+
+@compiled
+def _lose(numbers, begin, end, oldest, lost, losses):
+    """Note the confirmed tracks without a box that were last seen before a time; the end of `lost`."""
+    for track in range(begin, end):
+        if 0 < numbers[MISSED, track] < LOST and numbers[SEEN, track] < oldest:
+            numbers[MISSED, track] = LOST
+            lost[losses] = numbers[ID, track]
+            losses += 1
+    return losses
 
 
 @inlined
@@ -179,8 +230,8 @@ def _room(sources):
     """The most tracks that a source can have after the step, and the most pairs of a track and a box."""
     rows = pairs = 0
     for source in range(len(sources)):
-        rows = max(rows, sources[source, 0] + sources[source, 4])
-        pairs = max(pairs, sources[source, 0] * sources[source, 4])
+        rows = max(rows, sources[source, 0] + sources[source, 7])
+        pairs = max(pairs, sources[source, 0] * sources[source, 7])
     return rows, pairs
 
 
@@ -218,7 +269,7 @@ def _predict(tracks, track, seconds, lost):
         square = squared[row % 2]
         noise = motion.VELOCITY_NOISE * square * seconds
         p01, p11 = tracks[12 + row, track], tracks[16 + row, track]
-        tracks[row, track] += tracks[4 + row, track] * seconds
+        tracks[row, track] += tracks[4 + row, track] * (seconds if row < 2 else min(seconds, motion.MAX_RESIZE_S))
         tracks[8 + row, track] += seconds * (2.0 * p01 + seconds * (p11 + noise * (1 / 3)))
         tracks[8 + row, track] += motion.POSITION_NOISE * square * seconds
         tracks[12 + row, track] += seconds * (p11 + noise * 0.5)
@@ -236,31 +287,51 @@ def _match(
     rights, bottoms = edges[2, first_box:last_box], edges[3, first_box:last_box]
     for track in range(begin, end):
         left, top, right, bottom = _corners(tracks, track)
-        _overlapping(
-            lefts, tops, rights, bottoms,
-            np.float32(left), np.float32(top), np.float32(right), np.float32(bottom), meets,
-        )  # fmt: skip
         confirmed, group = numbers[ID, track] > 0, numbers[GROUP, track]
-        recent = confirmed and numbers[MISSED, track] <= MAX_MISSED
+        missed = numbers[MISSED, track]
+        recent = confirmed and missed <= MAX_MISSED
         width, height = tracks[2, track], tracks[3, track]
         unseen = max(now - numbers[SEEN, track], 1)
         expected = max(min(SHORT_NS / unseen, 1.0), MIN_SHARE)
+        share = SHAPE_SHARE if unseen > GAP_NS else 0.0
+        margin = _margin(unseen) * max(min(width, height), 0.0)
+        left, top, right, bottom = left - margin, top - margin, right + margin, bottom + margin
+        seconds = np.float64(unseen) / 1e9 if missed > 0 else 0.0
+        x, y = tracks[4, track] * seconds, tracks[5, track] * seconds  # since it was last seen
+        _overlapping(
+            lefts, tops, rights, bottoms,
+            np.float32(min(left, left - x) - margin), np.float32(min(top, top - y) - margin),
+            np.float32(max(right, right - x) + margin), np.float32(max(bottom, bottom - y) + margin), meets,
+        )  # fmt: skip
         for place in range(last_box - first_box):
             box = first_box + place
             if not meets[place] or group != groups[box] or not usable[box] or not (strong[box] or recent):
                 continue
-            overlap = _iou(left, top, right, bottom, *_as_doubles(edges, box))
+            left_, top_, right_, bottom_ = _as_doubles(edges, box)
+            left_, top_, right_, bottom_ = left_ - margin, top_ - margin, right_ + margin, bottom_ + margin
+            overlap = _iou(left, top, right, bottom, left_, top_, right_, bottom_)
+            if missed > 0:
+                last = _iou(left - x, top - y, right - x, bottom - y, left_, top_, right_, bottom_)
+                overlap = max(overlap, LAST_PLACE * last)
             stage = (0 if confirmed else 2) if strong[box] else 1
             if overlap >= MIN_IOU[stage] * expected:
-                common = min(width, measured[2, box]) * min(height, measured[3, box])
-                shape = common / (width * height + measured[2, box] * measured[3, box] - common)
-                keys[found] = 2.0 * stage - overlap * shape
+                if share > 0:
+                    common = min(width, measured[2, box]) * min(height, measured[3, box])
+                    shape = common / (width * height + measured[2, box] * measured[3, box] - common)
+                    overlap = overlap * (1.0 - share + share * shape)
+                keys[found] = 2.0 * stage - overlap
                 pairs[found, 0], pairs[found, 1] = track - begin, box
                 found += 1
     for place in np.argsort(keys[:found], kind="mergesort"):
         track, box = pairs[place, 0], pairs[place, 1]
         if box_of[track] < 0 and not taken[box]:
             box_of[track], taken[box], free[box] = box, True, False
+
+
+@inlined
+def _margin(unseen):
+    """See `numpy_step`."""
+    return MARGIN_PER_S * min(np.float64(max(unseen - SHORT_NS, 0)) / 1e9, MARGIN_S)
 
 
 @inlined
@@ -290,7 +361,7 @@ def _corrected(tracks, numbers, begin, end, now, box_of, measured, confidence, c
     kept = begin
     for track in range(begin, end):
         box = box_of[track - begin]
-        if box < 0 and numbers[ID, track] == 0:
+        if box < 0 and numbers[ID, track] < 0:
             continue
         if kept < track:
             tracks[:, kept], box_of[kept - begin] = tracks[:, track], box
@@ -350,7 +421,7 @@ def _iou_of_boxes(xyxy, one, other):
 
 
 @compiled
-def _begin(tracks, numbers, track, now, measured, confidence, class_id, groups, slot_of, box):
+def _begin(tracks, numbers, track, now, measured, confidence, class_id, groups, slot_of, box, number):
     tracks[:, track] = 0.0  # also the bits of 0
     tracks[:4, track] = measured[:, box]
     for row in range(4):
@@ -358,5 +429,5 @@ def _begin(tracks, numbers, track, now, measured, confidence, class_id, groups, 
         tracks[8 + row, track] = motion.FIRST_POSITION * square
         tracks[16 + row, track] = motion.FIRST_VELOCITY * square
     tracks[VOTES + slot_of[class_id[box]], track] = confidence[box]
-    numbers[HITS, track], numbers[GROUP, track] = 1, groups[box]
+    numbers[ID, track], numbers[HITS, track], numbers[GROUP, track] = number, 1, groups[box]
     numbers[BORN, track], numbers[SEEN, track] = now, now

@@ -37,6 +37,8 @@ class _GateState(State):
 class GateEvaluator(PlacedEvaluator[GateConfig]):
     """Implements `Evaluator`. It does not matter in which direction each line is drawn, only which is the first."""
 
+    outlasts_loss = True
+
     def __init__(self, config: GateConfig) -> None:
         super().__init__(config)
         self.band = config.band
@@ -46,8 +48,8 @@ class GateEvaluator(PlacedEvaluator[GateConfig]):
         alike = along[0][0] * along[1][0] + along[0][1] * along[1][1] >= 0
         self._signs = (1, 1 if alike else -1)
 
-    def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - `step` follows
-        return _GateState(scene.timeline.moment())
+    def start(self, x: float, y: float, since: int, scene: Scene) -> State:  # noqa: ARG002 - `step` follows
+        return _GateState(scene.moment())
 
     def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
         assert isinstance(state, _GateState)  # noqa: S101

@@ -49,7 +49,7 @@ class Side:
         if trace.crossings and (net := sum([sign for _, sign in trace.crossings])):
             if not self.net:
                 share, _ = trace.crossings[-1]
-                self.moment = scene.timeline.moment()
+                self.moment = scene.moment()
                 self.at = begin + round(share * (scene.now - begin))
             self.net += net
         self._clearance = trace.clearance
@@ -83,13 +83,15 @@ class LineEvaluator(PlacedEvaluator[LineConfig]):
     tremble on the line, or go around its end, do not cross it.
     """
 
+    outlasts_loss = True
+
     def __init__(self, config: LineConfig) -> None:
         super().__init__(config)
         self.band = config.band
         self._confirm_ns, self._cooldown_ns = ns_of(config.confirm_s), ns_of(config.cooldown_s)
 
-    def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - `step` follows
-        return _LineState(scene.timeline.moment())
+    def start(self, x: float, y: float, since: int, scene: Scene) -> State:  # noqa: ARG002 - `step` follows
+        return _LineState(scene.moment())
 
     def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
         assert isinstance(state, _LineState)  # noqa: S101

@@ -8,8 +8,8 @@ A track is a column of float64. Rows 0-3 are positions, 4-7 velocities a second,
 covariances, 16-19 variances of velocities.
 
 The noise is relative to the size of the box, and white in continuous time, so two short steps add the same noise as one
-long step. Measured boxes are off by 1/20 of the size, as in ByteTrack. Almost all of the process noise is acceleration:
-a velocity that follows the boxes closely still holds after a gap.
+long step. Measured boxes are off by 1/20 of the size, as in ByteTrack. Almost all of the process noise is acceleration,
+of a walking person rather than of a ball: so some wrong boxes do not turn a track that is then hidden.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _POSITION, _VELOCITY = slice(0, 4), slice(4, 8)
 _P00, _P01, _P11 = slice(8, 12), slice(12, 16), slice(16, 20)
 MEASUREMENT_NOISE = (1 / 20) ** 2  # variance of a measured box, in sizes squared
 POSITION_NOISE = 0.002  # sizes squared a second
-VELOCITY_NOISE = 3.0  # sizes squared a second cubed
+VELOCITY_NOISE = 1.0  # sizes squared a second cubed
 FIRST_POSITION = (2 / 20) ** 2
 FIRST_VELOCITY = (10 * 30 / 160) ** 2
 MIN_SIZE = 1.0  # pixels, of the noise
+MAX_RESIZE_S = 0.2  # of a step, in which the size goes on to change
 
 
 def measured(xyxy: npt.NDArray[np.float32]) -> Array:
@@ -62,7 +63,8 @@ def predict(tracks: Array, seconds: Array, lost: npt.NDArray[np.bool_]) -> None:
     tracks[6:8] *= ~lost
     squared = _squared_sizes(tracks)
     noise = VELOCITY_NOISE * squared * seconds
-    tracks[_POSITION] += tracks[_VELOCITY] * seconds
+    tracks[:2] += tracks[4:6] * seconds
+    tracks[2:4] += tracks[6:8] * np.minimum(seconds, MAX_RESIZE_S)
     tracks[_P00] += seconds * (2.0 * tracks[_P01] + seconds * (tracks[_P11] + noise * (1 / 3)))
     tracks[_P00] += POSITION_NOISE * squared * seconds
     tracks[_P01] += seconds * (tracks[_P11] + noise * 0.5)
@@ -84,6 +86,15 @@ def correct(tracks: Array, boxes: Array) -> Array:
             p11 - velocity_gain * p01,
         )
     )
+
+
+def scale(tracks: Array, across: float, down: float) -> None:
+    """Bring tracks, in place, into a picture of another size."""
+    factors = np.array((across, down, across, down))[:, None]
+    for rows in (_POSITION, _VELOCITY):
+        tracks[rows] *= factors
+    for rows in (_P00, _P01, _P11):
+        tracks[rows] *= factors * factors
 
 
 def _squared_sizes(boxes: Array) -> Array:

@@ -29,7 +29,7 @@ class _ObjectState(State):
 class ObjectEvaluator:
     """Implements `Evaluator` for all of the picture."""
 
-    weight, band, outlines = 1.0, 0.0, ()
+    weight, band, outlines, outlasts_loss = 1.0, 0.0, (), False
 
     def __init__(self, config: ObjectConfig) -> None:
         self.config = config
@@ -37,8 +37,8 @@ class ObjectEvaluator:
     def fit(self, width: int, height: int) -> None:
         """It has no place."""
 
-    def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - it has no place
-        return _ObjectState(scene.now, scene.timeline.moment())
+    def start(self, x: float, y: float, since: int, scene: Scene) -> State:  # noqa: ARG002 - it has no place
+        return _ObjectState(since, scene.moment())
 
     def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:  # noqa: ARG002 - no place
         assert isinstance(state, _ObjectState)  # noqa: S101
@@ -60,7 +60,7 @@ class ObjectEvaluator:
         assert isinstance(state, _ObjectState)  # noqa: S101
         if state.label is None:
             return
-        dwell_ns, last = track.stamp.at - state.began, Moment(track.stamp.frame, track.stamp)
+        dwell_ns, last = scene.end_of(track, reason) - state.began, Moment(track.stamp.frame, track.stamp)
         scene.report("object", "left", self.config, last, track, state.label, dwell_ns=dwell_ns, reason=reason)
 
     def settle(self, scene: Scene) -> None:

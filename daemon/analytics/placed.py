@@ -28,7 +28,7 @@ class PlacedEvaluator(Generic[R]):
         outlines: the edges of each polygon or line.
     """
 
-    band, closed = 0.0, False
+    band, closed, outlasts_loss = 0.0, False, False
 
     def __init__(self, config: R) -> None:
         self.config = config

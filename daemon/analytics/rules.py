@@ -135,7 +135,7 @@ class RuleBook:
     def tick(self, now_ns: int) -> None:
         for source, since in list(self._down.items()):
             there = self._sources.get(source)
-            if there is None or now_ns - since > there.lost_after_ns:
+            if there is None or now_ns - since > there.timeout_ns:
                 self._down.pop(source, None)
                 self.source_down(source)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from daemon.analytics.event import EndReason, Event, Kind, Phase
-from daemon.analytics.timeline import Moment, Timeline
-from daemon.analytics.track import Track
+from daemon.analytics.timeline import Moment, Stamp, Timeline
+from daemon.analytics.track import Box, Track
 from daemon.geometry import Edge, Trace
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import RuleBase
@@ -19,6 +19,7 @@ ABSENT, FREE = range(2)
 """Kinds of a state. The rule does not know the track; or nothing changes before `due` unless the anchor crosses an
 edge. To FREE comes 1 if the anchor is in the band of the first line, and 2 if it is in that of the second. Then
 something changes as well when it is outside of the band."""
+_GONE: tuple[EndReason, ...] = ("left", "lost", "source_down")  # otherwise the rule has ended, and not the object
 RETRY_NS = 500_000_000  # a track that a rule does not want may change its label, or its size
 
 
@@ -47,7 +48,7 @@ class State:
 class Scene:
     """Attributes:
     labels: of the model that found the newest frame's boxes.
-    now: time of the newest frame, ns.
+    now: time of the newest frame, or of the one that is looked back at, ns.
     width, height: of the newest frame, pixels.
     """
 
@@ -57,16 +58,40 @@ class Scene:
         self.now = timeline.stamp.at
         self.width = self.height = 1
         self._on_event = on_event
+        self._back, self._box = 0, None  # type: int, Box | None
 
     def advance(self, frame: FrameInfo) -> None:
         """Go on to the source's next analysed frame."""
         self.timeline.advance(frame)
         self.now = self.timeline.stamp.at
 
+    def look_back(self, frames: int, stamp: Stamp, box: Box | None) -> None:
+        """Look at a frame before the newest one, or again at the newest. Events found there are reported in the newest.
+
+        Args:
+            frames: that lie between.
+            box: of the track in the newest frame; None for the newest.
+        """
+        self.now, self._back, self._box = stamp.at, frames, box
+
+    def moment(self) -> Moment:
+        """Mark the frame that is looked at as the one in which something began."""
+        return self.timeline.moment(self._back)
+
+    @property
+    def half_ns(self) -> int:
+        """Half of the usual time between two frames. In the mean, an object appeared so long before the first frame
+        that shows it, and was gone so long after the last one."""
+        return self.timeline.clock.interval_ns // 2
+
+    def end_of(self, track: Track, reason: EndReason) -> int:
+        """The time at which the stay of a track ended that is where it was last seen, ns."""
+        return track.stamp.at + (self.half_ns if reason in _GONE else 0)
+
     def wanted(self, rule: RuleBase, track: Track) -> str | None:
         """The track's label, if the rule is for an object with this label and size; otherwise None."""
         label = self.labels[track.class_id] if track.class_id < len(self.labels) else str(track.class_id)
-        x0, y0, x1, y1 = track.box
+        x0, y0, x1, y1 = self._box or track.box
         area = (x1 - x0) * (y1 - y0) / (self.width * self.height)
         return label if rule.wants(label, min(1.0, max(0.0, area))) else None
 
@@ -84,7 +109,7 @@ class Scene:
         reason: EndReason | None = None,
     ) -> None:
         """Report an event about a track."""
-        x0, y0, x1, y1 = track.box
+        x0, y0, x1, y1 = self._box or track.box
         began_in, before = began
         timeline = self.timeline
         event = Event(  # by position: by name it takes three times as long
@@ -132,6 +157,11 @@ class Evaluator(Protocol):
     """
 
     @property
+    def outlasts_loss(self) -> bool:
+        """Whether a track that was lost goes on where it was last seen, if its object comes back."""
+        ...
+
+    @property
     def config(self) -> RuleBase: ...
     @property
     def weight(self) -> float: ...
@@ -146,8 +176,8 @@ class Evaluator(Protocol):
         """Place the rule in a picture of this size."""
         ...
 
-    def start(self, x: float, y: float, scene: Scene) -> State:
-        """A track whose anchor is seen for the first time, at (x, y)."""
+    def start(self, x: float, y: float, since: int, scene: Scene) -> State:
+        """A track whose anchor is seen for the first time, at (x, y), where it is since a time, ns."""
         ...
 
     def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:

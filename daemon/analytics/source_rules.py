@@ -20,13 +20,14 @@ from daemon.analytics.lines import LineEvaluator
 from daemon.analytics.objects import ObjectEvaluator
 from daemon.analytics.placed import weight_of
 from daemon.analytics.scene import NEVER, Evaluator, OnEvent, Scene
-from daemon.analytics.timeline import Timeline
+from daemon.analytics.timeline import Stamp, Timeline
 from daemon.analytics.track import MARGIN, Box, SeenTracks, Track
 from daemon.analytics.zones import ZoneEvaluator
 from daemon.geometry import Path, Trace, trace
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import GateConfig, LineConfig, PlacedRule, RuleConfig, ZoneConfig
 from daemon.schedule import Schedule
+from detectors.detections import TrackNews
 
 log = structlog.get_logger(__name__)
 _OTHER_ASPECT = 0.02  # share
@@ -36,10 +37,12 @@ _OTHER_ASPECT = 0.02  # share
 class RuleSet:
     """Attributes:
     lost_after_ns: a track that is not seen for longer is lost; the tracker's own limit.
+    confirm_hits: boxes in a row that confirm a track.
     """
 
     rules: Sequence[RuleConfig]
     lost_after_ns: int
+    confirm_hits: int
 
 
 class _Active:
@@ -62,17 +65,12 @@ class _Active:
 
 
 class SourceRules:
-    """One lane at a time gives it frames. Other threads may call all other methods meanwhile.
-
-    Attributes:
-        lost_after_ns: a track that is not seen for longer is lost.
-    """
+    """One lane at a time gives it frames. Other threads may call all other methods meanwhile."""
 
     def __init__(self, source: str, on_event: OnEvent) -> None:
         self._source, self._on_event = source, on_event
         self._lock = threading.Lock()
         self._rules: RuleSet | None = None
-        self.lost_after_ns = 0
         self._evaluators: list[Evaluator] = []
         self._crowds: list[Evaluator] = []  # those that look at all tracks together
         self._active: list[_Active] = []
@@ -81,7 +79,6 @@ class SourceRules:
         self._weights: list[float] = []  # of each rule
         self._one_anchor = True
         self._tracks: dict[int, Track] = {}
-        self._next_loss = NEVER
         self._scene: Scene | None = None  # from the first frame on
         self._phase: BroadPhase | None = None  # while a search is given
 
@@ -89,6 +86,13 @@ class SourceRules:
     def tracks(self) -> int:
         """Number of tracks that are followed."""
         return len(self._tracks)
+
+    @property
+    def timeout_ns(self) -> int:
+        """For how long a source may give no frames before its tracks are lost."""
+        with self._lock:
+            lost_after_ns = self._rules.lost_after_ns if self._rules else 0
+            return self._scene.timeline.clock.timeout_ns(lost_after_ns) if self._scene else lost_after_ns
 
     def update(self, rules: RuleSet) -> None:
         """Change the rules. A rule that is equal to one of before keeps its state.
@@ -100,8 +104,6 @@ class SourceRules:
                 return
             self._leave_phase()
             self._rules = rules
-            self.lost_after_ns = rules.lost_after_ns
-            self._next_loss = 0
             old = self._evaluators
             kept = {index: old.index(same) for index, rule in enumerate(rules.rules) if (same := _equal(rule, old))}
             for number in set(range(len(old))) - set(kept.values()):
@@ -124,6 +126,7 @@ class SourceRules:
             weights = {weight_of(rule.anchor) for rule in rules.rules if isinstance(rule, PlacedRule)} or {1.0}
             self._weight, self._one_anchor = next(iter(weights)), len(weights) == 1
             if self._scene:
+                self._scene.timeline.keep(rules.confirm_hits - 1)
                 for evaluator in self._evaluators:
                     evaluator.fit(self._scene.width, self._scene.height)
 
@@ -139,7 +142,6 @@ class SourceRules:
             for number in range(len(self._evaluators)):
                 self._end_rule(number, reason)
             self._tracks.clear()
-            self._next_loss = NEVER
 
     def observe(
         self, frame: FrameInfo, tracks: SeenTracks, labels: tuple[str, ...], search: Search | None = None
@@ -152,28 +154,28 @@ class SourceRules:
         with self._lock:
             if self._closed or not self._evaluators:
                 return
-            scene = self._begin(frame)
-            if scene is None:
-                return
-            scene.labels = labels
-            if self._has_schedules:
-                self._look_at_clock(frame.captured_at)
-            if search is not None:
-                self._follow_found(tracks, scene, search)
-            else:
-                self._leave_phase()
-                self._follow(tracks, scene)
-            now = scene.now
-            if now > self._next_loss:
-                self._end_lost(now, scene)
-            for evaluator in self._crowds:
-                evaluator.settle(scene)
+            scene, news = self._begin(frame), tracks.news
+            if scene is not None:
+                scene.labels = labels
+                if self._has_schedules:
+                    self._look_at_clock(frame.captured_at)
+                if search is not None:
+                    self._follow_found(tracks, scene, search)
+                else:
+                    self._leave_phase()
+                    self._follow(tracks, scene)
+            if news is not None and (news.lost or news.forgotten):
+                self._end_tracks(news)
+            if scene is not None:
+                for evaluator in self._crowds:
+                    evaluator.settle(scene)
 
     def _begin(self, frame: FrameInfo) -> Scene | None:
         """Let time go on; None if the frame is not newer than the last one."""
         scene = self._scene
         if scene is None:
-            scene = self._scene = Scene(self._source, self._on_event, Timeline(frame))
+            kept = self._rules.confirm_hits - 1 if self._rules else 0
+            scene = self._scene = Scene(self._source, self._on_event, Timeline(frame, kept))
             self._fit(scene, frame)
             return scene
         if frame.seq <= scene.timeline.stamp.frame.seq:
@@ -211,7 +213,7 @@ class SourceRules:
             track = known.get(id)
             if track is None:
                 if id > 0:
-                    self._add(id, class_id, box, scene)
+                    self._add(id, class_id, box, tracks, scene)
                 continue
             x2 = box[0] + box[2] - track.x2
             y = high * box[1] + low * box[3] - track.y
@@ -262,8 +264,7 @@ class SourceRules:
         id, class_id, box = tracks.id.item(place), tracks.class_id.item(place), tracks.xyxy[place].tolist()
         track = self._tracks.get(id)
         if track is None:
-            self._add(id, class_id, box, scene)
-            track = self._tracks[id]
+            track = self._add(id, class_id, box, tracks, scene)
         else:
             phase.load(track)
             track.class_id = class_id
@@ -278,12 +279,27 @@ class SourceRules:
             self._phase.load_all(self._tracks)
             self._phase = None
 
-    def _add(self, id: int, class_id: int, box: Box, scene: Scene) -> None:
+    def _add(self, id: int, class_id: int, box: Box, tracks: SeenTracks, scene: Scene) -> Track:
+        """Follow a track from its first box on, in which it was not yet confirmed."""
         track = self._tracks[id] = Track(id, len(self._evaluators))
-        track.class_id, track.stamp = class_id, scene.timeline.stamp
-        track.box = track.completed(box, scene.width, scene.height, scene.now)
-        self._step(track, track.box, scene)
-        self._next_loss = min(self._next_loss, scene.now + self.lost_after_ns)
+        track.class_id = class_id
+        path = tracks.news.earlier.get(id) if tracks.news else None
+        if path is not None and len(path):
+            stamps = scene.timeline.latest(len(path))
+            for back, stamp in zip(range(len(stamps), 0, -1), stamps):
+                scene.look_back(back, stamp, box)
+                self._see(track, path[-back].tolist(), stamp, scene)
+            scene.look_back(0, scene.timeline.stamp, None)
+        self._see(track, box, scene.timeline.stamp, scene)
+        return track
+
+    def _see(self, track: Track, box: Box, stamp: Stamp, scene: Scene) -> None:
+        """Let the rules look at the box of a new track in one frame."""
+        before, track.box = track.box, track.completed(box, scene.width, scene.height, stamp.at)
+        if track.is_back:
+            before, track.stamp = track.box, stamp
+        self._step(track, before, scene)
+        track.stamp = stamp
 
     def _step(self, track: Track, before: Box, scene: Scene) -> None:
         """Let the rules look at a track that one of them may have something to say about.
@@ -292,6 +308,7 @@ class SourceRules:
             before: its box in the frame in which it was last seen.
         """
         now, radius, due = scene.now, math.inf, NEVER
+        since, track.is_back = now - scene.half_ns if track.is_back else now, False
         x0, y0, x1, y1 = track.box
         x, height, states = 0.5 * (x0 + x1), y1 - y0, track.states
         for number, (evaluator, weight) in enumerate(zip(self._evaluators, self._weights)):
@@ -299,7 +316,7 @@ class SourceRules:
             if state is None:
                 if not self._active[number].value:
                     continue
-                state, path = evaluator.start(x, y, scene), (x, y, x, y)
+                state, path = evaluator.start(x, y, since, scene), (x, y, x, y)
                 states[number] = state
             dx, dy, room = x - state.x, y - state.y, state.clearance
             away = dx * dx + dy * dy
@@ -317,30 +334,23 @@ class SourceRules:
         track.completed_square_radius = radius * radius if radius > 0 and self._one_anchor else -1.0
         track.square_radius = track.completed_square_radius if track.is_plain else -1.0
 
-    def _end_lost(self, now: int, scene: Scene) -> None:
-        """End the tracks that were not seen for too long."""
-        first = NEVER
-        if self._phase:
-            oldest = self._phase.oldest(self._tracks)
-            if oldest and now - oldest.at <= self.lost_after_ns:
-                self._next_loss = oldest.at + self.lost_after_ns
-                return
-            self._phase.load_stamps(self._tracks)
-        for track in list(self._tracks.values()):
-            last = track.stamp.at
-            if now - last > self.lost_after_ns:
-                if self._phase:
-                    self._phase.load(track)
-                del self._tracks[track.id]
-                reason: EndReason = "left" if track.is_at_edge(scene.width, scene.height) else "lost"
-                for evaluator, state in zip(self._evaluators, track.states):
-                    if state is not None:
-                        evaluator.end(state, track, scene, reason)
-            else:
-                first = min(first, last)
-        self._next_loss = first + self.lost_after_ns
-        if self._phase:
-            self._phase.keep(self._tracks)
+    def _end_tracks(self, news: TrackNews) -> None:
+        """End the tracks that the tracker has lost or forgotten."""
+        scene, forgotten = self._scene, {*news.forgotten}
+        for id in (*news.lost, *news.forgotten):
+            track = self._tracks.get(id)
+            if track is None or scene is None:
+                continue
+            if self._phase:
+                self._phase.remove(track)
+            reason: EndReason = "left" if track.is_at_edge(scene.width, scene.height) else "lost"
+            for number, (evaluator, state) in enumerate(zip(self._evaluators, track.states)):
+                if state is not None and (id in forgotten or not evaluator.outlasts_loss):
+                    evaluator.end(state, track, scene, reason)
+                    track.states[number] = None
+            track.is_back, track.square_radius, track.completed_square_radius = True, -1.0, -1.0
+            if id in forgotten:
+                del self._tracks[id]
 
     def _look_at_clock(self, utc_ns: int) -> None:
         for number, active in enumerate(self._active):

@@ -8,7 +8,7 @@ from daemon.analytics.broad_phase import Search
 from daemon.analytics.events import EventPublisher
 from daemon.analytics.rules import RuleBook, Rules, RulesStage
 from daemon.analytics.source_rules import RuleSet
-from daemon.analytics.track_stage import Tracker, TrackerStage, check_groups
+from daemon.analytics.track_stage import OnNote, Tracker, TrackerStage, check_groups
 from daemon.config import Config
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import Stage
@@ -20,6 +20,7 @@ class AnalyticsStages:
 
     Args:
         events: takes the events of rules.
+        on_note: see `Tracker`.
         rules: evaluates them; None to let lanes do it.
 
     Attributes:
@@ -27,8 +28,10 @@ class AnalyticsStages:
         rules: the rules of all sources.
     """
 
-    def __init__(self, config: Config, ledger: Ledger, events: EventPublisher, rules: Rules | None = None) -> None:
-        self.tracker, self._events = Tracker(config, ledger), events
+    def __init__(
+        self, config: Config, ledger: Ledger, events: EventPublisher, on_note: OnNote, rules: Rules | None = None
+    ) -> None:
+        self.tracker, self._events = Tracker(config, ledger, on_note), events
         self.rules: Rules = rules or RuleBook(events.hold, events.deliver, self._search)
         self._configure_rules(config)
 
@@ -69,7 +72,6 @@ def _rule_sets(config: Config) -> dict[str, RuleSet]:
     sets = {}
     for source in config.active:
         tracking = config.tracking_of(source)
-        sets[source.id] = RuleSet(
-            source.rules if tracking else [], round((tracking or config.tracking).timeout_s * 1e9)
-        )
+        own = tracking or config.tracking
+        sets[source.id] = RuleSet(source.rules if tracking else [], round(own.timeout_s * 1e9), own.confirm_hits)
     return sets

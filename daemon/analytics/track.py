@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daemon.analytics.timeline import Stamp
+from detectors.detections import TrackNews
 
 Box = Sequence[float]  # x0, y0, x1, y1
 
@@ -31,6 +32,8 @@ class SeenTracks(Protocol):
     def class_id(self) -> npt.NDArray[np.int32]: ...
     @property
     def xyxy(self) -> npt.NDArray[np.float32]: ...
+    @property
+    def news(self) -> TrackNews | None: ...
 
 
 class Track:
@@ -48,12 +51,13 @@ class Track:
     is_cut: the picture's edge cuts the box.
     hidden_since: time at which the lower part of the object went behind another one, ns; 0 while it is seen.
     is_plain: neither does the edge cut it, nor does something hide a part of the object.
+    is_back: it was not in view when rules looked at it before: it is new, or was lost.
     """
 
     __slots__ = (
         "_steady_height", "_steady_top", "_steady_width", "box", "class_id", "completed_square_radius", "due",
-        "hidden_since", "id", "is_cut", "is_plain", "refresh_due", "rules_due", "square_radius", "stamp", "states",
-        "x2", "y",
+        "hidden_since", "id", "is_back", "is_cut", "is_plain", "refresh_due", "rules_due", "square_radius", "stamp",
+        "states", "x2", "y",
     )  # fmt: skip
 
     def __init__(self, id: int, rules: int) -> None:
@@ -64,7 +68,7 @@ class Track:
         self.square_radius = self.completed_square_radius = -1.0
         self.due = self.rules_due = self.refresh_due = 0
         self.states: list[Any] = [None] * rules
-        self.is_cut, self.is_plain = False, True
+        self.is_cut, self.is_plain, self.is_back = False, True, True
         self._steady_width = self._steady_height = self._steady_top = 0.0
         self.hidden_since = 0
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import structlog
 
 from daemon.analytics.grouping import Grouping
 from daemon.analytics.loops import PYTHON, fastest_loops
+from daemon.analytics.pace import note_on_pace
+from daemon.analytics.source_tracks import SourceTracks
 from daemon.analytics.track_step import MAX_TRACKS
-from daemon.analytics.tracker import SourceTracks, TrackSettings, track
+from daemon.analytics.tracker import TrackSettings, track
 from daemon.config import Config
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
@@ -22,6 +24,7 @@ from detectors.detections import Detections
 log = structlog.get_logger(__name__)
 _MAX_REMOVED = 1000  # removed sources whose last id is kept
 _Groups = tuple[tuple[str, ...], ...]
+OnNote = Callable[[str, str | None], None]
 
 
 class Tracker:
@@ -29,14 +32,18 @@ class Tracker:
 
     Lanes use it for different sources at once. The thread of changes changes its settings meanwhile.
 
+    Args:
+        on_note: called with a source and what is to be said of its tracks, None for nothing any more. It must return
+            soon.
+
     Attributes:
         loops: the compiled ones where numba is installed, and those in Python until they are ready. Results are the
             same. None before a source is tracked.
         on_compiled: called in the compiler's thread when other loops have taken the place of those in Python.
     """
 
-    def __init__(self, config: Config, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, config: Config, ledger: Ledger, on_note: OnNote = lambda _source, _note: None) -> None:
+        self._ledger, self._on_note = ledger, on_note
         self._states: dict[str, SourceTracks] = {}
         self.on_compiled: Callable[[], None] = lambda: None
         self._last_ids: dict[str, int] = {}  # of removed sources, the longest removed first
@@ -68,6 +75,7 @@ class Tracker:
         if state is None:
             return
         self._last_ids[source] = state.last_id
+        self._on_note(source, None)
         while len(self._last_ids) > _MAX_REMOVED:
             del self._last_ids[next(iter(self._last_ids))]
 
@@ -77,8 +85,19 @@ class Tracker:
         return [states.get(frame.source) or self._begin(frame.source) for frame in frames]
 
     def _begin(self, source: str) -> SourceTracks:
-        state = self._states[source] = SourceTracks(self._last_ids.pop(source, 0))
+        state = SourceTracks(self._last_ids.pop(source, 0), partial(self._note_pace, source))
+        self._states[source] = state
         return state
+
+    def _note_pace(self, source: str, interval_ns: int) -> None:
+        """The frames of a source are too far apart, or, with 0, no longer."""
+        own = self.current[0].get(source)
+        note = note_on_pace(1e9 / interval_ns, own.timeout_ns / 1e9) if interval_ns and own else None
+        if note:
+            log.warning(note, source=source)
+        else:
+            log.info("frames enough are analysed to track well", source=source)
+        self._on_note(source, note)
 
     def add_untracked(self, count: int) -> None:
         """Count boxes that began no track; the first is logged."""
@@ -157,6 +176,7 @@ def settings_of(config: Config) -> dict[str, TrackSettings]:
                 start=threshold if own.start is None else own.start,
                 threshold=threshold,
                 timeout_ns=round(own.timeout_s * 1e9),
+                memory_ns=round(max(own.timeout_s, own.memory_s) * 1e9),
                 confirm_hits=own.confirm_hits,
             )
             found[source.id] = known.setdefault(settings, settings)

@@ -9,16 +9,18 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from daemon.analytics.grouping import Grouping
-from daemon.analytics.source_time import elapsed_ns
-from daemon.analytics.track_step import GROUP, VOTES, Integers, Step, StepInput, StepOutput
+from daemon.analytics.pace import LEAST_FPS
+from daemon.analytics.source_time import INTERVALS
+from daemon.analytics.source_tracks import SourceTracks
+from daemon.analytics.track_step import Integers, Step, StepInput, StepOutput
 from daemon.pipeline.frames import FrameInfo
-from detectors.detections import Detections, Tracks
+from detectors.detections import Detections, TrackNews, Tracks
 from detectors.joining import joined
 
 
@@ -30,7 +32,8 @@ class TrackSettings:
         floor: boxes with less confidence are not looked at.
         start: boxes with less confidence do not begin a track.
         threshold: boxes with less confidence are removed, but for those of confirmed tracks.
-        timeout_ns: a track ends that is not seen for longer, in source time.
+        timeout_ns: a track that is not seen for longer is lost, in source time.
+        memory_ns: and it is forgotten after so long, at least `timeout_ns`.
         confirm_hits: a track is confirmed after so many boxes in a row.
     """
 
@@ -38,48 +41,18 @@ class TrackSettings:
     start: float
     threshold: float
     timeout_ns: int
+    memory_ns: int
     confirm_hits: int
 
+    @cached_property
+    def slow_ns(self) -> int:
+        """Frames that are further apart are too few to track well."""
+        return min(self.timeout_ns // INTERVALS, round(1e9 / LEAST_FPS))
 
-class SourceTracks:
-    """The tracks of one source, a row each. One thread at a time uses it.
-
-    Attributes:
-        rows: see `StepInput.tracks`.
-        count: n.
-        last_id: the highest id so far.
-    """
-
-    __slots__ = ("_last", "_now", "count", "grouping", "last_id", "rows")
-
-    def __init__(self, last_id: int = 0) -> None:
-        self.last_id = last_id
-        self.grouping: Grouping | None = None
-        self._last: FrameInfo | None = None
-        self._now = 0  # ns of source time since the first frame
-
-    def advance(self, frame: FrameInfo, timeout_ns: int, grouping: Grouping) -> tuple[int, int]:
-        """Go to the next frame: the time now, and since the last frame. All tracks end where time jumps."""
-        last, self._last = self._last, frame
-        step = 0 if last is None else elapsed_ns(last, frame)
-        if self.grouping is grouping and 0 <= step <= timeout_ns:  # as a rule
-            self._now += step
-            return self._now, step
-        if self.grouping is None or not 0 <= step <= timeout_ns:
-            self.rows = np.empty((0, VOTES + grouping.width))
-            self.count = step = 0
-        else:
-            self._regroup(self.grouping, grouping)
-        self.grouping = grouping
-        self._now += step
-        return self._now, step
-
-    def _regroup(self, old: Grouping, new: Grouping) -> None:
-        groups, votes = old.moved(self.rows.view(np.int64)[:, GROUP], self.rows[:, VOTES:].T, new)
-        self.rows = np.concatenate((self.rows[:, :VOTES], votes.T), axis=1)
-        self.rows.view(np.int64)[:, GROUP] = groups
-        self.rows = self.rows[groups >= 0]
-        self.count = len(self.rows)
+    @cached_property
+    def near_slow_ns(self) -> int:
+        """Frames that are closer than that are enough again."""
+        return self.slow_ns * 3 // 4
 
 
 def track(
@@ -98,14 +71,14 @@ def track(
     """
     numbers: list[int] = []
     for state, frame, own, one in zip(states, frames, settings, found):
-        now, since = state.advance(frame, own.timeout_ns, grouping)
-        numbers += (state.count, state.last_id, now, since, len(one.confidence))
-    limits, thresholds = _settings_of(settings)
+        numbers += state.advance(frame, own, grouping)
+        numbers.append(len(one.confidence))
+    confirm, thresholds = _settings_of(settings)
     done = step(
         StepInput(
             joined([state.rows for state in states]),
-            np.frombuffer(array("q", numbers), np.int64).reshape(-1, 5),
-            limits,
+            np.frombuffer(array("q", numbers), np.int64).reshape(-1, 8),
+            confirm,
             thresholds,
             joined([one.xyxy for one in found]),
             joined([one.confidence for one in found]),
@@ -124,13 +97,17 @@ def _given_back(
     Nothing is copied: the next frame makes new arrays, and nobody changes the rows of another source.
     """
     tracks, (xyxy, confidence, class_id), (id, label, corners, velocity, age) = done.tracks, done.boxes, done.columns
+    changes = _Changes(done)
     begin = first = before = 0
     result = []
-    for one, state, own, (count, last_id, kept) in zip(found, states, settings, done.sources.tolist()):
+    for one, state, own, (count, last_id, births, kept, changed, *parts) in zip(
+        found, states, settings, done.sources.tolist()
+    ):
         end, last = begin + count, first + kept
-        state.rows, state.count, state.last_id = tracks[begin:end], count, last_id
+        news = changes.of(state, own.confirm_hits, parts) if changed or state.is_changing else None
+        state.rows, state.count, state.last_id, state.births = tracks[begin:end], count, last_id, births
         now = slice(first, last)
-        of_boxes = Tracks(id[now], label[now], corners[now], velocity[now], age[now])
+        of_boxes = Tracks(id[now], label[now], corners[now], velocity[now], age[now], news)
         if one.is_plain:
             boxes = one.with_rows(xyxy[now], confidence[now], class_id[now], of_boxes, own.threshold)
         else:
@@ -143,13 +120,48 @@ def _given_back(
     return result
 
 
+class _Changes:
+    """Tells each source in turn what has become of its tracks."""
+
+    __slots__ = ("_done", "_forgotten", "_lost", "_named", "_young")
+
+    def __init__(self, done: StepOutput) -> None:
+        self._done = done
+        self._named = self._young = self._lost = self._forgotten = 0  # rows that are told
+
+    def of(self, state: SourceTracks, confirm_hits: int, counts: Sequence[int]) -> TrackNews | None:
+        """
+        Args:
+            counts: of the source, in the last columns of `StepOutput.sources`.
+        """
+        named, young, lost, forgotten = counts
+        news = None
+        if named or lost or forgotten or state.dropped:
+            news = self._news(state, named, lost, forgotten)
+        first, self._young = self._young, self._young + young
+        state.remember(self._done.young, first, self._young, confirm_hits)
+        return news
+
+    def _news(self, state: SourceTracks, named: int, lost: int, forgotten: int) -> TrackNews:
+        done = self._done
+        first_named, self._named = self._named, self._named + named
+        first_lost, self._lost = self._lost, self._lost + lost
+        first_forgotten, self._forgotten = self._forgotten, self._forgotten + forgotten
+        gone, state.dropped = state.dropped, []
+        return TrackNews(
+            {id: state.earlier(number) for id, number in done.named[first_named : self._named].tolist()},
+            done.lost[first_lost : self._lost].tolist(),
+            gone + done.forgotten[first_forgotten : self._forgotten].tolist(),
+        )
+
+
 def _settings_of(settings: Sequence[TrackSettings]) -> tuple[Integers, npt.NDArray[np.float32]]:
-    """`StepInput.limits` and `StepInput.thresholds`."""
+    """`StepInput.confirm` and `StepInput.thresholds`."""
     first = settings[0]
     if settings.count(first) == len(settings):  # the same object as a rule, which is quick to see
         return _equal_settings(first, len(settings))
     return (
-        np.array([(own.timeout_ns, own.confirm_hits) for own in settings], np.int64),
+        np.array([own.confirm_hits for own in settings], np.int64),
         np.array([(own.floor, own.start, own.threshold) for own in settings], np.float32),
     )
 
@@ -157,6 +169,6 @@ def _settings_of(settings: Sequence[TrackSettings]) -> tuple[Integers, npt.NDArr
 @lru_cache(maxsize=256)
 def _equal_settings(own: TrackSettings, count: int) -> tuple[Integers, npt.NDArray[np.float32]]:
     return (
-        np.array([(own.timeout_ns, own.confirm_hits)] * count, np.int64),
+        np.array([own.confirm_hits] * count, np.int64),
         np.array([(own.floor, own.start, own.threshold)] * count, np.float32),
     )

@@ -58,8 +58,8 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         self._visits = 0
         self._crowd = Crowd(config, config.crowd) if config.crowd else None
 
-    def start(self, x: float, y: float, scene: Scene) -> State:
-        return _ZoneState(self._flags(x, y), scene.now, scene.timeline.moment())
+    def start(self, x: float, y: float, since: int, scene: Scene) -> State:
+        return _ZoneState(self._flags(x, y), since, scene.moment())
 
     def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
         assert isinstance(state, _ZoneState)  # noqa: S101
@@ -87,10 +87,10 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         if state.visit is None:
             return
         if state.within:
-            moment = Moment(track.stamp.frame, track.stamp)
-            self._leave(state, track, moment, scene, reason)
-        else:
-            self._leave(state, track, state.moment, scene, "left" if reason == "lost" else reason)
+            state.since, state.moment = scene.end_of(track, reason), Moment(track.stamp.frame, track.stamp)
+        elif reason == "lost":
+            reason = "left"
+        self._leave(state, track, scene, reason)
 
     def settle(self, scene: Scene) -> None:
         if self._crowd:
@@ -107,14 +107,14 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
     def _turn(self, state: _ZoneState, at: int, track: Track, scene: Scene) -> None:
         """The anchor goes in or out at this time."""
         self._confirm(state, at, track, scene)
-        state.within, state.since, state.moment = not state.within, at, scene.timeline.moment()
+        state.within, state.since, state.moment = not state.within, at, scene.moment()
 
     def _confirm(self, state: _ZoneState, until: int, track: Track, scene: Scene) -> None:
         """The anchor was within, or not, from `since` up to this time."""
         visit = state.visit
         if not state.within:
             if visit and until - state.since >= self._exit_ns:
-                self._leave(state, track, state.moment, scene, "left")
+                self._leave(state, track, scene, "left")
             return
         if not visit:
             if until - state.since < self._enter_ns or (label := scene.wanted(self.config, track)) is None:
@@ -127,14 +127,14 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
             dwell_ns = until - visit.entered
             scene.report("zone", "dwell", self.config, visit.moment, track, visit.label, dwell_ns=dwell_ns)
 
-    def _leave(self, state: _ZoneState, track: Track, moment: Moment, scene: Scene, reason: EndReason) -> None:
+    def _leave(self, state: _ZoneState, track: Track, scene: Scene, reason: EndReason) -> None:
+        """The stay has ended at `since`."""
         visit, state.visit = state.visit, None
         assert visit is not None  # noqa: S101
         self._visits -= 1
-        until = track.stamp.at if state.within else state.since
         scene.report(
-            "zone", "left", self.config, moment, track, visit.label,
-            dwell_ns=until - visit.entered, reason=reason,
+            "zone", "left", self.config, state.moment, track, visit.label,
+            dwell_ns=state.since - visit.entered, reason=reason,
         )  # fmt: skip
 
     def _due(self, state: _ZoneState, now: int) -> int:
@@ -169,7 +169,7 @@ class Crowd:
             self._turned = None
             return
         if self._turned is None:
-            self._turned = scene.now, scene.timeline.moment()
+            self._turned = scene.now, scene.moment()
         since, moment = self._turned
         if scene.now - since >= self._wait_ns:
             self._over, self._turned = not self._over, None
@@ -179,5 +179,5 @@ class Crowd:
         """The zone no longer counts."""
         if self._over:
             self._over = False
-            scene.report_crowd("under", self._rule, scene.timeline.moment(), visits, reason)
+            scene.report_crowd("under", self._rule, scene.moment(), visits, reason)
         self._turned = None

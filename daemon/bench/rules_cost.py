@@ -66,7 +66,7 @@ def rules_cost(
     book = RuleBook(events.append, search=lambda: search)
     rules = four_rules()
     names = [f"camera-{number}" for number in range(sources)]
-    book.update({name: RuleSet(rules, 1_000_000_000) for name in names})
+    book.update({name: RuleSet(rules, 1_000_000_000, 3) for name in names})
     stage = RulesStage(book, _LABELS)
     walks = [_walks(objects, frames, fps, (seed, number)) for number in range(sources)]
     times = []

@@ -25,7 +25,7 @@ from detectors.detections import Detections
 from detectors.port import DetectorError, ModelInfo, Part, SecondDetector
 
 _INTERVAL_NS = 100_000_000  # of source time, between two examined frames
-_AFTER_END_NS = 1_000_000_000  # for which the attributes of a lost track are kept
+_AFTER_END_NS = 1_000_000_000  # for which the attributes of a forgotten track are kept
 Box = tuple[float, float, float, float]
 
 
@@ -70,11 +70,11 @@ class SecondStage:
     def configure(self, config: Config) -> None:
         """Put the tracking of a configuration into effect. Classifiers stay as they are."""
         tracked = ((source.id, config.tracking_of(source)) for source in config.active)
-        timeouts = {id: round(own.timeout_s * 1e9) + _AFTER_END_NS for id, own in tracked if own}
-        self._timeouts_ns = timeouts
+        memories = {id: round(max(own.timeout_s, own.memory_s) * 1e9) + _AFTER_END_NS for id, own in tracked if own}
+        self._memories_ns = memories
         for source, state in [*self._states.items()]:
-            if source in timeouts:
-                state.timeout_ns = timeouts[source]
+            if source in memories:
+                state.memory_ns = memories[source]
             else:
                 self.forget(source)
 
@@ -125,12 +125,12 @@ class SecondStage:
         crops: list[dict[Crop, Part]] = [{} for _ in self.classifiers]
         wanted = self._wanted_by_class(labels)
         for frame, one in zip(frames, found):
-            timeout_ns = self._timeouts_ns.get(frame.info.source)
-            if timeout_ns is None or one.tracks is None:
+            memory_ns = self._memories_ns.get(frame.info.source)
+            if memory_ns is None or one.tracks is None:
                 continue
             state = self._states.get(frame.info.source)
             if state is None:
-                state = self._states[frame.info.source] = SourceAttributes(_INTERVAL_NS, timeout_ns)
+                state = self._states[frame.info.source] = SourceAttributes(_INTERVAL_NS, memory_ns)
             if state.is_due(frame.info):
                 self._examine(frame, one, state, labels, wanted, crops)
         for classifier, rows in zip(self.classifiers, crops):

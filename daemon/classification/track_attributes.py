@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from daemon.analytics.source_time import elapsed_ns
+from daemon.analytics.source_time import SourceClock
 from daemon.analytics.track_step import MAX_TRACKS
 from daemon.classification.votes import Ballot
 from daemon.messages import Attribute
@@ -36,23 +36,24 @@ class SourceAttributes:
 
     Attributes:
         tracks: by id.
-        timeout_ns: a track that is unseen for longer has ended. Ids are never used again.
-        now_ns: source time since the first frame.
+        memory_ns: a track that is unseen for longer is forgotten. Ids are never used again.
     """
 
-    def __init__(self, interval_ns: int, timeout_ns: int) -> None:
+    def __init__(self, interval_ns: int, memory_ns: int) -> None:
         self.tracks: dict[int, TrackAttributes] = {}
-        self.timeout_ns = timeout_ns
-        self.now_ns = 0
+        self.memory_ns = memory_ns
         self._interval_ns = interval_ns
-        self._last: FrameInfo | None = None
+        self._clock = SourceClock()
         self._due_ns = self._sweep_ns = 0
+
+    @property
+    def now_ns(self) -> int:
+        """Source time since the first frame."""
+        return self._clock.now
 
     def is_due(self, frame: FrameInfo) -> bool:
         """Go on to the next frame; whether it is to be examined."""
-        if self._last is not None:
-            self.now_ns += max(0, elapsed_ns(self._last, frame))
-        self._last = frame
+        self._clock.advance(frame)
         if self.now_ns < self._due_ns:
             return False
         self._due_ns = self.now_ns + self._interval_ns
@@ -71,7 +72,7 @@ class SourceAttributes:
     def _sweep(self) -> None:
         """Forget the tracks that have ended."""
         self._sweep_ns = self.now_ns + _SWEEP_NS
-        oldest = self.now_ns - self.timeout_ns
+        oldest = self.now_ns - self._clock.timeout_ns(self.memory_ns)
         kept = {id: track for id, track in self.tracks.items() if track.seen_ns >= oldest}
         if len(kept) > MAX_TRACKS:
             latest = sorted(kept, key=lambda id: kept[id].seen_ns)[-MAX_TRACKS:]

@@ -14,7 +14,7 @@ from daemon.analytics.source_rules import RuleSet
 from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import RuleConfig
-from detectors.detections import Detections, Tracks
+from detectors.detections import Detections, TrackNews, Tracks
 
 LABELS = ("person", "car", "truck")
 SECOND = 1_000_000_000
@@ -29,13 +29,15 @@ def frame_at(
     return FrameInfo(source, "session", seq, at_ns, at_ns, captured_at, FrameClock("arrival"), 0, *size)
 
 
-def tracks_of(boxes: Mapping[int, Box], labels: Mapping[int, str] | None = None) -> Detections:
+def tracks_of(
+    boxes: Mapping[int, Box], labels: Mapping[int, str] | None = None, news: TrackNews | None = None
+) -> Detections:
     """Boxes by the ids of their tracks; 0 is no id."""
     count = len(boxes)
     xyxy = np.array(list(boxes.values()), np.float32).reshape(count, 4)
     classes = np.array([LABELS.index((labels or {}).get(id, "person")) for id in boxes], np.int32)
     ids, zeros = np.array(list(boxes), np.int64), np.zeros((count, 2), np.float32)
-    tracks = Tracks(ids, classes, xyxy, zeros, np.zeros(count, np.int64))
+    tracks = Tracks(ids, classes, xyxy, zeros, np.zeros(count, np.int64), news)
     return Detections(xyxy, np.full(count, 0.9, np.float32), classes, tracks=tracks)
 
 
@@ -56,23 +58,32 @@ def search_of(loops: str) -> Search | None:
 
 
 class Feed:
-    """Gives one source's frames to its rules, and keeps the events."""
+    """Gives one source's frames to its rules, in place of a tracker, and keeps the events.
+
+    A track is confirmed by so many boxes. It is forgotten when it was not shown for longer than the time.
+    """
 
     search: Search | None = None
 
     def __init__(
-        self, rules: Sequence[RuleConfig], size: tuple[int, int] = (1000, 1000), lost_after_s: float = 1.0
+        self,
+        rules: Sequence[RuleConfig],
+        size: tuple[int, int] = (1000, 1000),
+        lost_after_s: float = 1.0,
+        confirm_hits: int = 1,
     ) -> None:
         self.events: list[Event] = []
         self.book = RuleBook(self.events.append, search=lambda: self.search)
         self.size, self.utc = size, 0.0
         self._stage = RulesStage(self.book, LABELS)
-        self._lost_after_ns = round(lost_after_s * SECOND)
+        self._lost_after_s, self._hits = lost_after_s, confirm_hits
+        self._shown: dict[int, int] = {}  # ns when each track was last shown
+        self._young: dict[int, list[Box]] = {}  # boxes before a track is confirmed
         self.seq = -1
         self.set_rules(rules)
 
     def set_rules(self, rules: Sequence[RuleConfig]) -> None:
-        self.book.update({"cam": RuleSet(rules, self._lost_after_ns)})
+        self.book.update({"cam": RuleSet(rules, round(self._lost_after_s * SECOND), self._hits)})
 
     def show(
         self, seconds: float, boxes: Mapping[int, Box], labels: Mapping[int, str] | None = None, lost: int = 0
@@ -80,7 +91,21 @@ class Feed:
         """The next frame; `lost` frames before it were lost."""
         self.seq += 1 + lost
         frame = frame_at(seconds, self.seq, self.size, utc=self.utc)
-        self._stage([frame], [tracks_of(boxes, labels)])
+        now = round(seconds * SECOND)
+        self._shown |= dict.fromkeys(boxes, now)
+        gone = [id for id, last in self._shown.items() if now - last > self._lost_after_s * SECOND]
+        for id in gone:
+            del self._shown[id], self._young[id]
+        shown, earlier = {}, {}
+        for id, box in boxes.items():
+            before = self._young.setdefault(id, [])
+            if len(before) == self._hits - 1:
+                earlier[id] = np.array(before, np.float32).reshape(-1, 4)
+            if len(before) >= self._hits - 1:
+                shown[id] = box
+            before.append(box)
+        news = TrackNews(earlier, forgotten=gone) if earlier or gone else None
+        self._stage([frame], [tracks_of(shown, labels, news)])
 
     def walk(self, path: Iterable[tuple[float, float, float]], id: int = 1) -> None:
         """One object at (seconds, x, y), one frame each."""

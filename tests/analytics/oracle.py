@@ -2,7 +2,8 @@
 
 It looks at the path every few milliseconds, in numpy, and shares no code with the rules. A path near an edge may be
 seen to cross or not, because frames lie apart and boxes tremble. So the oracle answers for the path moved by as much in
-all directions, and for times that are a bit shorter and longer. An object for which these answers differ is left out.
+all directions, and for times that are a bit shorter and longer. Where an object appears or is gone between two frames,
+it also answers for a path that is longer or shorter by as much. An object for which these answers differ is left out.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ class Seen:
     def add(self, name: str, time: float) -> None:
         self.names.append(name)
         self.times.append(time)
+
+    def later(self, seconds: float) -> Seen:
+        """The same for an object that appears so late."""
+        lengths = ("zone dwell", "zone left left", "zone left lost")
+        times = [time + (0 if name in lengths else seconds) for name, time in zip(self.names, self.times)]
+        return Seen(self.names, times)
 
 
 @dataclass(frozen=True)

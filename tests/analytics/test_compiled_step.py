@@ -20,8 +20,9 @@ from daemon.analytics import compiled_step, numpy_step
 from daemon.analytics.grouping import Grouping
 from daemon.analytics.jit import versioned
 from daemon.analytics.loops import PYTHON, fastest_loops
+from daemon.analytics.source_tracks import SourceTracks
 from daemon.analytics.track_step import MAX_TRACKS, StepInput, StepOutput
-from daemon.analytics.tracker import SourceTracks, TrackSettings, track
+from daemon.analytics.tracker import TrackSettings, track
 from detectors.detections import Detections
 from tests.analytics.walks import SETTINGS, Seen, boxes, frame_of, walk
 from tests.support.events import logged
@@ -39,10 +40,9 @@ def _both(work: StepInput) -> StepOutput:
 
 
 def _arrays(output: StepOutput) -> list[npt.NDArray[Any]]:
-    return [
-        np.ascontiguousarray(column)
-        for column in (output.tracks, output.sources, output.rows, *output.boxes, *output.columns)
-    ]
+    columns = output.tracks, output.sources, output.rows, *output.boxes, *output.columns
+    changes = output.named, *output.young, output.lost, output.forgotten
+    return [np.ascontiguousarray(column) for column in (*columns, *changes)]
 
 
 def _follow(batches: Sequence[Sequence[Seen]], own: TrackSettings, grouping: Grouping = _GROUPING) -> int:
@@ -58,11 +58,14 @@ def _follow(batches: Sequence[Sequence[Seen]], own: TrackSettings, grouping: Gro
     seed=st.integers(0, 1 << 32),
     objects=st.lists(st.integers(0, 40), min_size=1, max_size=5),
     timeout_s=st.sampled_from([0.05, 1.0]),
+    memory_s=st.sampled_from([0.05, 0.4, 3.0]),
     confirm_hits=st.integers(1, 4),
     kept=st.floats(0.3, 1.0),
 )
 @settings(max_examples=30, deadline=None)
-def test_walks(seed: int, objects: list[int], timeout_s: float, confirm_hits: int, kept: float) -> None:
+def test_walks(
+    seed: int, objects: list[int], timeout_s: float, memory_s: float, confirm_hits: int, kept: float
+) -> None:
     """Several sources with objects that cross, frames and boxes that are missing, weak boxes, and changing labels."""
     random = np.random.default_rng(seed)
     walks = [
@@ -70,7 +73,8 @@ def test_walks(seed: int, objects: list[int], timeout_s: float, confirm_hits: in
         for number, count in enumerate(objects)
     ]
     batches = [[seen for seen in batch if random.random() < kept] for batch in zip(*walks)]
-    own = replace(SETTINGS, timeout_ns=round(timeout_s * 1e9), confirm_hits=confirm_hits)
+    limits = {"timeout_ns": round(timeout_s * 1e9), "memory_ns": round(memory_s * 1e9)}
+    own = replace(SETTINGS, **limits, confirm_hits=confirm_hits)
     _follow([batch for batch in batches if batch], own)
 
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from daemon.analytics.event import Event, Unseen
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
-from detectors.detections import Detections, nothing
+from detectors.detections import Detections, TrackNews, nothing
 from tests.analytics.feed import (
     LABELS,
     SECOND,
@@ -147,10 +147,11 @@ def test_lines_of_a_gate_may_be_drawn_in_any_direction() -> None:
 
 def test_objects_appear_and_are_gone() -> None:
     feed = feed_of(OBJECT)
-    feed.walk(straight((500, 500), (600, 500), 1))
-    feed.rest(1.1, 2)
+    feed.rest(0, 1)
+    feed.walk(straight((500, 500), (600, 500), 1, begin=1))
+    feed.rest(2.1, 2)
     assert feed.told == ["object appeared", "object left lost"]
-    assert feed.events[-1].dwell_ns == 1 * SECOND
+    assert feed.events[-1].dwell_ns == 1.1 * SECOND  # eleven frames, each a tenth
 
 
 def test_an_object_at_the_edge_has_left() -> None:
@@ -506,12 +507,12 @@ def test_each_batch_and_each_change_delivers_its_events() -> None:
     book = RuleBook(held.append, deliver)
     stage, names = RulesStage(book, LABELS), ("a", "b", "c", "d")
     for name in names:
-        book.update({name: RuleSet(rules_of(OBJECT), SECOND)})
+        book.update({name: RuleSet(rules_of(OBJECT), SECOND, 3)})
     frames = [frame_at(0, 0, source=name) for name in names]
     stage(frames, [tracks_of({1: standing_at(*INSIDE)}) for _ in names])
     assert delivered == ["object appeared"] * 4
     book.source_down("a")
-    book.update({"b": RuleSet((), SECOND)})
+    book.update({"b": RuleSet((), SECOND, 3)})
     book.forget("c")
     book.on_state("d", "ended", 0)
     reasons = ("source_down", "rule_removed", "source_down", "source_down")
@@ -526,7 +527,7 @@ def test_rules_change_beside_a_lane() -> None:
     """Any order of changes and frames is one that could be: each stay that begins has its end."""
     events: list[Event] = []
     book = RuleBook(events.append)
-    sets = [RuleSet(rules_of(*rules), SECOND) for rules in ((ZONE | {"enter_s": 0},), (ZONE, OBJECT), (OBJECT,), ())]
+    sets = [RuleSet(rules_of(*rules), SECOND, 3) for rules in ((ZONE | {"enter_s": 0},), (ZONE, OBJECT), (OBJECT,), ())]
     book.update({"cam": sets[0]})
     stage, done = RulesStage(book, LABELS), threading.Event()
 
@@ -569,13 +570,15 @@ def test_memory_is_bounded() -> None:
     stage = RulesStage(feed.book, LABELS)
     for seq in range(5000):
         frame = frame_at(seq / 10, seq)
-        boxes = {seq // 3 + offset + 1: standing_at(300.0 + 40 * (seq % 10), 500) for offset in range(3)}
-        stage([frame, frame], [tracks_of(boxes), tracks_of(boxes)])
+        first = seq // 3 + 1
+        boxes = {first + offset: standing_at(300.0 + 40 * (seq % 10), 500) for offset in range(3)}
+        news = TrackNews(forgotten=[first - 4]) if seq % 3 == 0 else None
+        stage([frame, frame], [tracks_of(boxes), tracks_of(boxes, news=news)])
         feed.events.clear()
     rules = feed.book.rules_of("cam")
     assert rules is not None
-    assert rules.tracks <= 3 + 11 // 3 + 1
-    feed.book.configure({"other": RuleSet(rules_of(OBJECT), SECOND)})
+    assert rules.tracks == 3 + 3
+    feed.book.configure({"other": RuleSet(rules_of(OBJECT), SECOND, 3)})
     assert feed.book.rules_of("cam") is None
     assert feed.book.rules_of("other") is not None
 

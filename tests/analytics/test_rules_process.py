@@ -23,6 +23,7 @@ from daemon.control.plan import separates_rules
 from daemon.errors import ConfigError, LookoutError
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Watchdog
+from detectors.detections import TrackNews
 from tests.analytics.feed import LABELS, SECOND, frame_at, rules_of, standing_at, tracks_of
 from tests.support.daemon import wait_until
 from tests.support.events import Rig, logged
@@ -34,7 +35,7 @@ _LINE = {"type": "line", "name": "line", "points": [[0.5, 0.1], [0.5, 0.9]]}
 _CROWD = {**_ZONE, "name": "crowd", "crowd": {"over": 2, "for_s": 0.3}, "labels": ["person"]}
 _OBJECT = {"type": "object", "name": "all"}
 _RULES = rules_of(_ZONE, _LINE, _CROWD, _OBJECT)
-_APPEARED = {source: RuleSet(rules_of(_OBJECT), SECOND) for source in _SOURCES}
+_APPEARED = {source: RuleSet(rules_of(_OBJECT), SECOND, 3) for source in _SOURCES}
 
 
 class Remote:
@@ -82,24 +83,37 @@ def remote() -> Iterator[Remote]:
 def _story(rules: Rules, labels: tuple[str, ...] = LABELS) -> None:
     """Batches of all sources, with everything that may happen between them."""
     random, stage, other = np.random.default_rng(5), RulesStage(rules, labels), RulesStage(rules, ("cat", "dog", "cow"))
-    rules.configure({source: RuleSet(_RULES, SECOND) for source in _SOURCES})
+    rules.configure({source: RuleSet(_RULES, SECOND, 3) for source in _SOURCES})
     at = random.uniform(100, 900, (len(_SOURCES), 6, 2))
     for seq in range(200):
         at = np.clip(at + random.normal(0, 40, at.shape), 0, 1000)
         frames = [frame_at(seq / 10, seq, source=source, utc=1.7e9) for source in _SOURCES]
-        boxes = [{id + 1: standing_at(*place) for id, place in enumerate(row) if random.random() < 0.9} for row in at]
-        (other if seq % 50 > 40 else stage)(frames, [tracks_of(row, dict.fromkeys(row, "car")) for row in boxes])
+        first = 1 + seq // 25 * 6
+        boxes = [{first + id: standing_at(*row[id]) for id in range(6) if random.random() < 0.9} for row in at]
+        news = _news(seq, first) if seq % 5 == 0 else None
+        found = [tracks_of(row, dict.fromkeys(row, "car"), news) for row in boxes]
+        (other if seq % 50 > 40 else stage)(frames, found)
         if seq == 60:
-            rules.configure({"hall": RuleSet(_RULES[:2], SECOND), "yard": RuleSet(_RULES, SECOND)})
+            rules.configure({"hall": RuleSet(_RULES[:2], SECOND, 3), "yard": RuleSet(_RULES, SECOND, 3)})
         elif seq == 90:
             rules.forget("yard")
         elif seq == 120:
-            rules.configure({source: RuleSet(_RULES, SECOND) for source in _SOURCES})
+            rules.configure({source: RuleSet(_RULES, SECOND, 3) for source in _SOURCES})
         elif seq == 150:
             rules.on_state("hall", "ended", 0)
             rules.on_state("yard", "down", 0)
             rules.tick(2 * SECOND)
     rules.configure({})
+
+
+def _news(seq: int, first: int) -> TrackNews:
+    """All tracks are new every 25 frames, and have a path. Some are lost now and then."""
+    path = np.linspace((100, 100, 140, 200), (700, 300, 740, 500), 2, dtype=np.float32)
+    is_new = seq % 25 == 0
+    earlier = {first + id: path + 20 * id for id in range(6)} if is_new else {}
+    return TrackNews(
+        earlier, [] if is_new else [first + seq % 4], [first - 6 + id for id in range(6)] if is_new else []
+    )
 
 
 def test_the_events_are_those_of_rules_in_this_process(remote: Remote) -> None:
@@ -115,12 +129,13 @@ def test_the_events_are_those_of_rules_in_this_process(remote: Remote) -> None:
 
     _told = [name for name in messages.Event.__struct_fields__ if name not in ("id", "number", "instance")]
     assert told(found, other) == told(expected, first)
-    assert {event.reason for event in found} > {"source_down", "rule_removed"}
+    assert {event.reason for event in found} > {"source_down", "rule_removed", "lost"}
+    assert {event.confirmed_seq - event.seq for event in found if event.phase == "appeared"} >= {0, 2}
     assert len(found) > 150
 
 
 def test_without_rules_there_is_no_process(remote: Remote) -> None:
-    remote.rules.configure({"hall": RuleSet((), SECOND)})
+    remote.rules.configure({"hall": RuleSet((), SECOND, 3)})
     called: list[int] = []
     remote.rules.after(lambda: called.append(1))
     remote.appear(1, 0)

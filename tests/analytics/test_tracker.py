@@ -15,6 +15,7 @@ from daemon.config import Config, parse
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections, Tracks, nothing
 from tests.analytics.walks import Seen, boxes, frame_of, switches, walk
+from tests.support.events import logged
 
 _LABELS = ("person", "car", "truck")
 
@@ -128,10 +129,10 @@ def test_a_lost_track_does_not_come_back_by_a_weak_box() -> None:
     assert steps.see(boxes(_BOX)).id.tolist() == [1]
 
 
-@pytest.mark.parametrize(("gap_ns", "id"), [(900_000_000, 1), (1_100_000_000, 2)])
+@pytest.mark.parametrize(("gap_ns", "id"), [(2_900_000_000, 1), (3_100_000_000, 2)])
 @pytest.mark.parametrize("frames", [1, 9])
 def test_seconds_instead_of_frames(gap_ns: int, id: int, frames: int) -> None:
-    """A lost track ends by time, however many frames were analysed meanwhile."""
+    """A lost track is forgotten by time, however many frames were analysed meanwhile."""
     steps = Steps()
     for _ in range(3):
         steps.see(boxes(_BOX))
@@ -194,12 +195,12 @@ def test_two_labels_at_one_place_are_one_object() -> None:
     assert [sorted(steps.see(both).id.tolist()) for _ in range(6)][-1] == [0, 1]
 
 
-def test_time_is_captured_ns_without_pts() -> None:
+@pytest.mark.parametrize(("gap_ns", "id"), [(2_900_000_000, 1), (3_100_000_000, 0)])
+def test_time_is_captured_ns_without_pts(gap_ns: int, id: int) -> None:
     steps = Steps()
     for _ in range(3):
         steps.see(boxes(_BOX), pts=False)
-    assert steps.see(boxes(_BOX), pts=False, after_ns=900_000_000).id.tolist() == [1]
-    assert steps.see(boxes(_BOX), pts=False, after_ns=1_100_000_000).id.tolist() == [0]
+    assert steps.see(boxes(_BOX), pts=False, after_ns=gap_ns).id.tolist() == [id]
 
 
 @pytest.mark.parametrize("offset", [-10_000_000_000, 10_000_000_000])
@@ -212,7 +213,7 @@ def test_tracks_end_where_pts_jumps(offset: int) -> None:
     assert after[-1].age.tolist() == [200_000_000]
 
 
-@pytest.mark.parametrize(("gap_ns", "id"), [(500_000_000, 1), (2_000_000_000, 0)])
+@pytest.mark.parametrize(("gap_ns", "id"), [(500_000_000, 1), (4_000_000_000, 0)])
 def test_tracks_survive_a_short_reconnect(gap_ns: int, id: int) -> None:
     """The new connection has a timeline of its own."""
     steps = Steps()
@@ -295,6 +296,29 @@ def test_odd_boxes_do_no_harm() -> None:
     assert tracks.id.tolist()[2] > 0
 
 
+def test_a_source_whose_frames_are_too_far_apart_is_named_once() -> None:
+    """And again when they are enough. A gap, the first frames and frames that tremble are no reason."""
+    noted: list[tuple[str, bool]] = []
+    own = Tracker(config_of(), Ledger(), lambda source, note: noted.append((source, note is not None)))
+    stage, number, ns = TrackerStage(own, _LABELS), 0, 0
+
+    def see(*steps_s: float) -> None:
+        nonlocal number, ns
+        for step_s in steps_s:
+            number, ns = number + 1, ns + round(step_s * 1e9)
+            stage([frame_of(number, ns)], [boxes(_BOX)])
+
+    with logged() as lines:
+        see(2, 2, *[0.04] * 30, 5, *[0.04] * 30, *[0.2, 0.32] * 20)
+        assert (noted, lines) == ([], [])
+        see(*[1.001] * 20, 0.9, 1.1, *[1.0] * 20)
+        assert noted == [("street", True)]
+        see(*[0.04] * 30)
+        assert noted == [("street", True), ("street", False)]
+    assert [(line["log_level"], line["source"]) for line in lines] == [("warning", "street"), ("info", "street")]
+    assert "0.999 frames/s are analysed, too few to track well" in lines[0]["event"]
+
+
 # --- quality ------------------------------------------------------------------------------------------------------
 
 
@@ -329,7 +353,7 @@ def _full_filter(box: np.ndarray, boxes_: Sequence[np.ndarray], seconds: float) 
     f[:4, 4:] = seconds * np.eye(4)
     for measured in boxes_:
         size = np.tile(state[2:4], 2) ** 2
-        noise = 3.0 * size
+        noise = motion.VELOCITY_NOISE * size
         q = np.zeros((8, 8))
         q[:4, :4] = np.diag(0.002 * size * seconds + noise * seconds**3 / 3)
         q[:4, 4:] = q[4:, :4] = np.diag(noise * seconds**2 / 2)
@@ -422,6 +446,6 @@ def test_the_settings_of_a_source_come_before_those_of_all() -> None:
     text += "  - {id: a, type: synthetic}\n  - {id: b, type: synthetic, tracking: false}\n"
     text += "  - {id: c, type: synthetic, confidence: 0.05, tracking: {timeout_s: 5, start: 0.6}}\n"
     assert settings_of(parse(text)) == {
-        "a": TrackSettings(0.1, 0.3, 0.3, 2_000_000_000, 3),
-        "c": TrackSettings(0.05, 0.6, 0.05, 5_000_000_000, 3),
+        "a": TrackSettings(0.1, 0.3, 0.3, 2_000_000_000, 3_000_000_000, 3),
+        "c": TrackSettings(0.05, 0.6, 0.05, 5_000_000_000, 5_000_000_000, 3),
     }

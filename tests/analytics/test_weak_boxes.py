@@ -12,8 +12,9 @@ import pytest
 
 from daemon.analytics import compiled_step, numpy_step
 from daemon.analytics.grouping import Grouping
+from daemon.analytics.source_tracks import SourceTracks
 from daemon.analytics.track_step import Step
-from daemon.analytics.tracker import SourceTracks, track
+from daemon.analytics.tracker import track
 from daemon.pipeline.stages import BoxFilter
 from detectors.detections import Detections, Masks
 from tests.analytics.walks import SETTINGS, Seen, walk
@@ -58,7 +59,7 @@ def _run(step: Step, *, weak_stay: bool) -> list[Detections]:
 def _columns(one: Detections) -> list[npt.NDArray[np.generic] | None]:
     assert one.tracks is not None
     own = [one.xyxy, one.confidence, one.class_id, one.keypoints, one.obb, one.masks and one.masks.bits, one.attributes]
-    return [*own, *(getattr(one.tracks, name) for name in one.tracks.__struct_fields__)]
+    return [*own, *(getattr(one.tracks, name) for name in ("id", "class_id", "xyxy", "velocity", "age"))]
 
 
 def _assert_equal(some: Sequence[Detections], others: Sequence[Detections]) -> None:

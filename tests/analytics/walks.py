@@ -18,7 +18,9 @@ from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections
 
-SETTINGS = TrackSettings(floor=0.1, start=0.25, threshold=0.25, timeout_ns=1_000_000_000, confirm_hits=3)
+SETTINGS = TrackSettings(
+    floor=0.1, start=0.25, threshold=0.25, timeout_ns=1_000_000_000, memory_ns=3_000_000_000, confirm_hits=3
+)
 WIDTH, HEIGHT = 1920, 1080
 
 

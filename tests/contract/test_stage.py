@@ -40,7 +40,7 @@ STAGES: dict[str, Callable[[], Stage]] = {"filter": _filters, "tracker": _tracke
 def _rules() -> Stage:
     """Of one source, whose boxes have no tracks."""
     book = RuleBook(lambda _event: None)
-    book.update({"street": RuleSet(rules_of({"type": "object", "name": "all"}), 1_000_000_000)})
+    book.update({"street": RuleSet(rules_of({"type": "object", "name": "all"}), 1_000_000_000, 3)})
     return RulesStage(book, LABELS)
 
 

@@ -13,6 +13,7 @@ from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track import SeenTracks
 from daemon.messages import State
 from daemon.pipeline.frames import FrameInfo
+from detectors.detections import TrackNews
 from detectors.joining import joined_bytes
 
 
@@ -56,6 +57,14 @@ class Labelled(RulesMessage, frozen=True, tag=5):
     labels: tuple[str, ...]
 
 
+class PackedNews(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """`TrackNews`; the boxes are bytes."""
+
+    earlier: dict[int, bytes]
+    lost: list[int]
+    forgotten: list[int]
+
+
 class Observed(RulesMessage, frozen=True, tag=6):
     """The next frames of some sources, and the tracks of each.
 
@@ -63,6 +72,7 @@ class Observed(RulesMessage, frozen=True, tag=6):
         labels: number of the model's labels.
         counts: rows of each frame.
         id, class_id, xyxy: the rows of all frames, as in `detectors.detections.Tracks`.
+        news: of the frames that have some, by their place.
     """
 
     labels: int
@@ -71,15 +81,16 @@ class Observed(RulesMessage, frozen=True, tag=6):
     id: bytearray
     class_id: bytearray
     xyxy: bytearray
+    news: dict[int, PackedNews]
 
     def tracks(self) -> Iterator[SeenTracks]:
         """The tracks of each frame."""
         id, class_id = np.frombuffer(self.id, np.int64), np.frombuffer(self.class_id, np.int32)
         xyxy = np.frombuffer(self.xyxy, np.float32).reshape(-1, 4)
         begin = 0
-        for count in self.counts:
-            end = begin + count
-            yield _Rows(id[begin:end], class_id[begin:end], xyxy[begin:end])
+        for place, count in enumerate(self.counts):
+            end, news = begin + count, self.news.get(place)
+            yield _Rows(id[begin:end], class_id[begin:end], xyxy[begin:end], _unpacked(news) if news else None)
             begin = end
 
 
@@ -120,6 +131,16 @@ class _Rows(msgspec.Struct, frozen=True, eq=False):
     id: npt.NDArray[np.int64]
     class_id: npt.NDArray[np.int32]
     xyxy: npt.NDArray[np.float32]
+    news: TrackNews | None
+
+
+def _packed(news: TrackNews) -> PackedNews:
+    return PackedNews({id: boxes.tobytes() for id, boxes in news.earlier.items()}, news.lost, news.forgotten)
+
+
+def _unpacked(news: PackedNews) -> TrackNews:
+    earlier = {id: np.frombuffer(boxes, np.float32).reshape(-1, 4) for id, boxes in news.earlier.items()}
+    return TrackNews(earlier, news.lost, news.forgotten)
 
 
 def observed(labels: int, frames: list[FrameInfo], tracks: Sequence[SeenTracks]) -> Observed:
@@ -131,4 +152,5 @@ def observed(labels: int, frames: list[FrameInfo], tracks: Sequence[SeenTracks])
         joined_bytes([one.id for one in tracks]),
         joined_bytes([one.class_id for one in tracks]),
         joined_bytes([one.xyxy for one in tracks]),
+        {place: _packed(one.news) for place, one in enumerate(tracks) if one.news is not None},
     )
