@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from daemon.analytics.journal import try_journal
+from daemon.analytics.pace import note_on_pace
 from daemon.analytics.stages import AnalyticsStages
 from daemon.appended_file import AppendedFile
 from daemon.classification.opening import open_classifiers
@@ -22,6 +23,7 @@ from daemon.classification.second_stage import check_wanted
 from daemon.clock import SystemClock
 from daemon.commands.drawn_rules import draw_rules
 from daemon.config import Config, SourceConfig
+from daemon.control.admission import max_min_rate
 from daemon.control.capacity import (
     Demand,
     MachineLimits,
@@ -114,8 +116,11 @@ def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> in
             if row.problem:
                 line = f"{row.source.id}: {row.problem}"
                 console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
+        rates = {row.source.id: _wanted_fps(row) for row in opened}
         if detector and planned:
-            _check_load(config, detector, planned, backend, opened, console)
+            rates |= _check_load(config, detector, planned, backend, opened, console)
+        for note in _notes_on_pace(config, rates):
+            console.print(note, style="yellow", highlight=False, soft_wrap=True, markup=False)
         if detector and draw is not None:
             pictures = [(row.source, row.image) for row in opened if row.image is not None]
             for path in draw_rules(draw, pictures, detector):
@@ -197,16 +202,19 @@ def _check_load(
     backend: DecoderBackend | NoHardwareDecoder,
     opened: list[Opened],
     console: Console,
-) -> None:
+) -> dict[str, float]:
     """Compare the demand of the sources with the machine's limits.
 
     Args:
         planned: the detector's model, with the memory of all models in its plan.
+
+    Returns:
+        The frames a second that will be analysed, of each live source.
     """
     asking = [row for row in opened if row.image is not None and row.format is not None and row.format.fps]
     live = [row for row in asking if not row.source.is_patient]
     if not live:
-        return
+        return {}
     on_gpu = detector.info.gpu is not None
     costs = measure_sizes(detector, [row.image for row in live if row.image is not None])
     demands = [_demand(row, backend, costs, on_gpu=on_gpu) for row in live]
@@ -231,6 +239,23 @@ def _check_load(
         console.print(
             f"not counted: {len(opened) - len(live)} sources of unknown rate, or that play as fast as possible"
         )
+    wanted = [demand.wanted_fps for demand in demands]
+    level = max_min_rate(wanted, limits.images_per_s, [demand.pictures for demand in demands]) or max(wanted)
+    return {row.source.id: min(level, fps) for row, fps in zip(live, wanted)}
+
+
+def _wanted_fps(opened: Opened) -> float:
+    """Frames a second that are to be analysed; 0 if unknown."""
+    rates = [fps for fps in (opened.format.fps if opened.format else None, opened.source.max_fps) if fps]
+    return min(rates, default=0.0)
+
+
+def _notes_on_pace(config: Config, rates: Mapping[str, float]) -> Iterator[str]:
+    """Sources of which too few frames will be analysed to track objects."""
+    for source in config.active:
+        own, fps = config.tracking_of(source), rates.get(source.id)
+        if own and fps and (note := note_on_pace(fps, own.timeout_s)):
+            yield f"{source.id}: {note}"
 
 
 def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, costs: PictureCosts, *, on_gpu: bool) -> Demand:
@@ -238,8 +263,7 @@ def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, costs: Pic
     form = row.format
     if form is None:
         return Demand(0.0, 0.0, 0.0)
-    fps = form.fps or 0.0
-    wanted = min(fps, row.source.max_fps or fps)
+    fps, wanted = form.fps or 0.0, _wanted_fps(row)
     view = view_of(row.source)
     regions = placed(view, form.width, form.height).regions if view else (Region(0, 0, form.width, form.height),)
     pictures = len(regions) * costs(row.source.model_size or costs.own)

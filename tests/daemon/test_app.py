@@ -25,7 +25,7 @@ from daemon.config import (
     TrackingConfig,
     parse,
 )
-from daemon.messages import Detections, Encoding, Message, Metrics
+from daemon.messages import Detections, Encoding, Message, Metrics, Status
 from daemon.monitoring.health import PART_FAILED
 from daemon.pipeline.stages import Defaults, filter_of
 from detectors.detections import Detections as Found
@@ -265,3 +265,20 @@ def test_boxes_are_written_as_json_after_the_first_tracked_source_has_come() -> 
         wait_until(lambda: app.publisher.box_text is not None, "the compiler is done")
     finally:
         app.stop()
+
+
+def test_the_status_says_where_frames_are_too_few_to_track() -> None:
+    """From the frame on that shows it; once, for the source that is slow and tracked."""
+    sources = [
+        SyntheticConfig(id=name, fps=fps, frames=20, pace="fast", tracking=tracking)
+        for name, fps, tracking in (("slow", 1, True), ("enough", 15, True), ("untracked", 1, False))
+    ]
+    config = _config(*sources, audience=True, board=BoardConfig(mode="lossless", depth=4))
+    app = App(config, open_detector=lambda _, options: FakeDetector(options))
+    with Subscriber(app.endpoint, kinds=["status", "detections"]) as subscriber:
+        assert app.run() == 0
+        messages = receive_until(subscriber, has_seen(20, *(source.id for source in sources)))
+    statuses = [message for message in messages if isinstance(message, Status)]
+    notes = [(one.source, note) for one in statuses if one.format for note in one.format.notes]
+    assert [source for source, _ in notes] == ["slow"]
+    assert "1 frames/s are analysed, too few to track well" in notes[0][1]

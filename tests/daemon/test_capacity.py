@@ -120,3 +120,25 @@ def test_check_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "detector" in said
     assert "more such sources fit" in said
     assert "not counted: 1" in said
+
+
+def test_check_says_where_frames_are_too_few_to_track(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By `max_fps`, by the source itself, and by the timeout; not where nobody tracks."""
+    config = tmp_path / "config.yaml"
+    street = "  - {id: %s, type: synthetic, width: 64, height: 36, fps: %s, max_fps: %s, tracking: %s}\n"
+    rows = (
+        ("slow", 30, 1, "true"), ("its-own", 2, "null", "{timeout_s: 5}"), ("short", 10, "null", "{timeout_s: 0.2}"),
+        ("enough", 30, 5, "true"), ("free", 30, 1, "false"),
+    )  # fmt: skip
+    config.write_text("model: {path: none, backend: fake}\nsources:\n" + "".join(street % row for row in rows))
+    assert invoke(["check", "--running", "-c", str(config)]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if "too few to track well" in line]
+    far, late = (
+        "objects that move further than their own size",
+        "objects count as gone after %s s, later than timeout_s",
+    )
+    assert [line.split(":")[0] for line in said] == ["slow", "its-own", "short"]
+    assert [far in line for line in said] == [True, True, False]
+    assert late % 3 in said[0]
+    assert "later" not in said[1]
+    assert late % 0.3 in said[2]
