@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -17,11 +18,13 @@ from daemon.commands.groups.engine import engine
 from daemon.commands.groups.fleet import fleet
 from daemon.commands.groups.keys import keys
 from daemon.commands.groups.model import model
-from daemon.errors import LookoutError
+from daemon.errors import LookoutError, OutputError
+from daemon.redact import printable, scrub
 from daemon.system.signals import leave
+from daemon.system.streams import flush_streams
 from detectors.port import DetectorError
 
-USER_ERROR = 2
+OUTPUT_ERROR, USER_ERROR = 1, 2
 
 
 def main() -> NoReturn:
@@ -33,6 +36,7 @@ def invoke(args: Sequence[str]) -> int:
     """Run a command; what a user can mend is one line on stderr and exit code 2."""
     try:
         code = cli.main(list(args), prog_name="lookout", standalone_mode=False)
+        flush_streams()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return USER_ERROR
@@ -40,10 +44,9 @@ def invoke(args: Sequence[str]) -> int:
         return _complain(error.format_message())
     except (KeyboardInterrupt, click.Abort):
         return 130
-    except BrokenPipeError:  # `lookout watch | head`
-        sys.stderr.close()
-        return 0
-    except (LookoutError, DetectorError, OSError, RuntimeError, MemoryError, ImportError) as error:
+    except OutputError as error:
+        return _complain(str(error), OUTPUT_ERROR)
+    except (LookoutError, DetectorError, OSError, RuntimeError, MemoryError, ImportError, UnicodeError) as error:
         words = _message_of(error)
         if words is None:
             raise
@@ -53,9 +56,13 @@ def invoke(args: Sequence[str]) -> int:
 
 def _message_of(error: Exception) -> str | None:
     """For a person, of what a person can mend; None of anything else."""
-    number = getattr(error, "errno", None)
     if isinstance(error, LookoutError | DetectorError):
         return str(error)
+    return _of_the_system(error) or _of_a_name(error)
+
+
+def _of_the_system(error: Exception) -> str | None:
+    number = getattr(error, "errno", None)
     if number in (errno.EMFILE, errno.ENFILE):
         return "the system gives no more open files: raise the limit (`ulimit -n`, LimitNOFILE)"
     if isinstance(error, MemoryError) or number == errno.ENOMEM or "failed to map segment" in str(error):
@@ -65,9 +72,21 @@ def _message_of(error: Exception) -> str | None:
     return None
 
 
-def _complain(text: str) -> int:
-    click.echo(f"lookout: {' '.join(text.split())}", err=True)
-    return USER_ERROR
+def _of_a_name(error: Exception) -> str | None:
+    """Of a path that is too long, may not be entered, read or written, or whose bytes are no text."""
+    if isinstance(error, OSError) and isinstance(error.filename, str | bytes):
+        return scrub(f"{os.fsdecode(error.filename)}: {error.strerror}")
+    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
+        return "a name has bytes that are no UTF-8, and cannot be used here: rename it"
+    if "home directory" in str(error):
+        return "no home folder is known: set HOME"
+    return None
+
+
+def _complain(text: str, code: int = USER_ERROR) -> int:
+    """Say it in one line; whatever a library, a server or a name put into it, a terminal obeys nothing of it."""
+    click.echo(f"lookout: {printable(' '.join(text.split()))}", err=True)
+    return code
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -14,6 +14,10 @@ class StoppingError(LookoutError):
         super().__init__("the daemon is stopping")
 
 
+class OutputError(Exception):
+    """Standard output takes nothing more, such as a file on a full disk; the command line exits with 1."""
+
+
 class ConfigError(LookoutError):
     """The configuration cannot be used; the text names the key."""
 

@@ -13,10 +13,12 @@ import msgspec
 from daemon.client import Subscriber
 from daemon.clock import utc_text
 from daemon.errors import LookoutError
-from daemon.messages import Event
+from daemon.messages import Event, Message
 from daemon.redact import printable
+from daemon.system.streams import is_output_read
 
 _TIMEOUT_S = 10.0
+_POLL_S = 0.5
 _MAX_ERROR = 500  # bytes of an answer that is shown
 _SCHEMES = ("http://", "https://")
 
@@ -39,11 +41,19 @@ def is_url(endpoint: str) -> bool:
 
 
 def live(subscriber: Subscriber, as_json: bool) -> int:
-    """Print each event as it comes, until interrupted."""
-    for message in subscriber:
+    """Print each event as it comes, until interrupted, or until nobody reads."""
+    for message in messages_while_read(subscriber):
         if isinstance(message, Event):
             _print(message, as_json)
     return 0
+
+
+def messages_while_read(subscriber: Subscriber) -> Iterator[Message]:
+    """Messages as they come, for as long as somebody may read what is printed of them."""
+    while is_output_read():
+        message = subscriber.receive(_POLL_S)
+        if message is not None:
+            yield message
 
 
 def kept(url: str, sources: Sequence[str], since: int | None, token: str | None, as_json: bool) -> int:
@@ -71,7 +81,7 @@ def _pages(url: str, since: int | None, token: str | None) -> Iterator[Event]:
     while True:
         page = _get(url, since, token)
         yield from page.events
-        if not page.more:
+        if not (page.more and is_output_read()):
             return
         since = page.next
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daemon.client import Subscriber
-from daemon.commands.events import line_of
+from daemon.commands.events import line_of, messages_while_read
 from daemon.messages import Counts, Detection, Detections, Dropped, Event, Message, Metrics, Packets, Status
 from daemon.pipeline.drawing import settled
 from daemon.redact import printable
@@ -42,8 +42,8 @@ def once(subscriber: Subscriber, endpoint: str, timeout_s: float, as_json: bool)
 
 
 def lines(subscriber: Subscriber) -> int:
-    """Print every message as a line of JSON, until interrupted."""
-    for message in subscriber:
+    """Print every message as a line of JSON, until interrupted, or until nobody reads."""
+    for message in messages_while_read(subscriber):
         _print_json(message)
     return 0
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
+from daemon.errors import OutputError
+
 _TO_STOP = (signal.SIGTERM, signal.SIGINT)
 _FOR_ALL = (*_TO_STOP, signal.SIGHUP)  # terminals and service managers send these to the whole group
 _END = b"\0"  # no signal has this number
@@ -90,7 +92,7 @@ def leave(code: int) -> NoReturn:
     The interpreter's own shutdown would restore the default of SIGHUP, which kills, and unload libraries that threads
     still use, which may crash.
     """
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, OutputError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
