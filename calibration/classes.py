@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, overload
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +16,7 @@ from calibration.classification import labelled, numbers_of
 from calibration.evaluator import Evaluator, OpenDetector, Predictions, Score
 from calibration.frames import PHOTOS, Bgr, Frames
 from detectors.detections import Detections
+from detectors.pictures import read_picture
 from detectors.port import DetectorError, Options
 
 _MIN_TOP1 = 0.02  # below it, labels and model do not belong together
@@ -52,10 +52,10 @@ class LabelledPictures(Sequence[Bgr]):
         if isinstance(number, slice):
             return LabelledPictures(self._pairs[number])
         path = self._pairs[number][0]
-        picture = cv2.imread(str(path)) if path.is_file() else None
+        picture = read_picture(path)
         if picture is None:
             raise DetectorError(f"{path} is not a picture: remove it, or copy it again")
-        return np.ascontiguousarray(picture, np.uint8)
+        return picture
 
 
 def split_pictures(path: Path, share: float, seed: int) -> tuple[LabelledPictures, LabelledPictures]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import cv2
 import numpy as np
 
+from detectors.pictures import read_picture
 from detectors.port import Detector, DetectorError, HostImage
 
 _PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -147,8 +147,8 @@ def _batches(
 
 def _read(pairs: Sequence[tuple[Path, str]], unreadable: list[str]) -> Iterator[tuple[HostImage, str]]:
     for path, label in pairs:
-        bgr = cv2.imread(str(path)) if path.is_file() else None
+        bgr = read_picture(path)
         if bgr is None:
             unreadable.append(str(path))
         else:
-            yield HostImage(np.ascontiguousarray(bgr, np.uint8)), label
+            yield HostImage(bgr), label

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from calibration.matches import Category, Matches
 from detectors.detections import Detections, plausible
 from detectors.matching import match
+from detectors.pictures import read_picture
 from detectors.port import Detector, DetectorError, HostImage
 
 Share = tuple[float, float, float, float]
@@ -106,7 +106,7 @@ class Truth:
             DetectorError: the file is unreadable, or its size differs from the annotations.
         """
         path, stated = self.paths[photo], self._sizes[photo]
-        image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+        image = read_picture(path)
         if image is None:
             raise DetectorError(f"photo {path} cannot be read: is --images the right folder?")
         seen = (image.shape[1], image.shape[0])

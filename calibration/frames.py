@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from detectors.pictures import read_picture
 from detectors.port import DetectorError
 
 MIN_FRAMES = 32
@@ -147,8 +148,8 @@ def photos(folder: Path) -> Iterator[SourceFrame]:
     if not files:
         raise DetectorError(f"no photo in {folder}: supported are {', '.join(_SUFFIXES)}")
     for index, file in enumerate(files):
-        picture = cv2.imread(str(file), cv2.IMREAD_COLOR)
-        bgr = np.empty((0, 0, 3), np.uint8) if picture is None else np.asarray(picture, np.uint8)
+        picture = read_picture(file)
+        bgr = np.empty((0, 0, 3), np.uint8) if picture is None else picture
         yield SourceFrame(folder.name, index, bgr, file=file)
 
 

@@ -37,5 +37,8 @@ class AppendedFile:
 
 
 def _opened(path: Path) -> io.FileIO:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    return io.FileIO(os.open(path, flags, 0o640), "a")
+    """A pipe that nobody reads is an error, and does not block."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    number = os.open(path, flags, 0o640)
+    os.set_blocking(number, True)
+    return io.FileIO(number, "a")

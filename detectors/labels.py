@@ -91,9 +91,13 @@ def _listed(name: str, classes: int | None) -> tuple[str, ...]:
 
 def _lines(path: Path) -> list[str]:
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # it may be endless
+            raise DetectorError(f"labels file {path} is not a file")
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DetectorError(f"labels file {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise DetectorError(f"labels file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DetectorError(f"labels file {path} is no text in UTF-8, at byte {error.start}") from error
     if not any(lines):
         raise DetectorError(f"labels file {path} is empty: write one label per line")
     return lines

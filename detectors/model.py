@@ -22,7 +22,7 @@ def read(path: Path) -> bytes:
         DetectorError: the file cannot be read, or is not a model.
     """
     try:
-        if path.is_char_device() or path.is_block_device():  # may be endless
+        if path.exists() and not (path.is_file() or path.is_dir()):  # it may be endless
             raise DetectorError(f"model {path} is not a file; set model.path")
         content = path.read_bytes()
     except OSError as error:

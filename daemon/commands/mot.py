@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -33,6 +32,7 @@ from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
+from detectors.pictures import read_picture
 from detectors.port import Detector, HostImage, Lane
 
 FLOOR = TrackingConfig().floor
@@ -195,10 +195,10 @@ def _by_lane(sequence: SequenceFiles, lane: Lane, labels: tuple[str, ...]) -> Fi
 
     def find(number: int) -> Detections:
         path = paths.get(number)
-        picture = None if path is None else cv2.imread(str(path))
+        picture = None if path is None else read_picture(path)
         if picture is None:
             raise LookoutError(f"{folder} has no picture of frame {number}, such as {number:06d}{extension}")
-        (found,), _ = lane.detect([HostImage(picture.astype(np.uint8))])
+        (found,), _ = lane.detect([HostImage(picture)])
         people = found[wanted[found.class_id]]
         return Detections(people.xyxy, people.confidence, np.zeros(len(people), np.int32))
 

@@ -12,6 +12,7 @@ import zmq
 
 from daemon.config import Config, DaemonConfig, HttpConfig, PageConfig, PublisherConfig
 from daemon.errors import ConfigError
+from daemon.files import read_text
 from daemon.messages import is_port
 from daemon.publish.curve import secret_key
 from daemon.redact import Secret
@@ -147,9 +148,9 @@ def _token(name: str, token: Secret | None, file: Path | None) -> Secret | None:
     if file is None:
         return token
     try:
-        return Secret(file.read_text(encoding="utf-8").strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the token of {name!r}: {file} cannot be read: {error}") from error
+        return Secret(read_text(file).strip())
+    except OSError as error:
+        raise ConfigError(f"the token of {name!r}: {file} cannot be read: {error.strerror}") from error
 
 
 def _checked_endpoint(url: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemon.etcd.errors import EtcdError
+from daemon.files import check_is_file
 from daemon.redact import Secret
 
 
@@ -69,6 +70,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     if tls.ca is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # this CA alone
         try:
+            check_is_file(tls.ca)
             context.load_verify_locations(tls.ca)
         except (OSError, ssl.SSLError) as error:
             raise EtcdError(f"{tls.ca}: {_reason(error, 'holds no certificate in PEM')}") from error
@@ -81,6 +83,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
     for path in filter(None, (certificate, key)):
         try:
+            check_is_file(path)
             path.read_bytes()
         except OSError as error:
             raise EtcdError(f"{path}: {error.strerror}") from error

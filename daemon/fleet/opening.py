@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from daemon.errors import ConfigError
 from daemon.etcd.settings import Endpoint, EtcdSettings, Tls, User
+from daemon.files import check_is_file
 from daemon.fleet.port import Coordinator
 from daemon.fleet_config import FleetConfig
 from daemon.redact import Secret
@@ -62,6 +63,7 @@ def _password(fleet: FleetConfig) -> Secret:
 
 def _first_line(path: Path) -> str:
     try:
+        check_is_file(path)
         with path.open("rb") as file:
             text = file.read(_MAX_PASSWORD).decode()
     except OSError as error:

@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection, Request
 from daemon.clock import Clock
 from daemon.config import HttpConfig, Role, TokenConfig, is_loopback
 from daemon.errors import ConfigError
+from daemon.files import read_text
 from daemon.redact import Secret
 
 log = structlog.get_logger(__name__)
@@ -168,10 +169,10 @@ def _secret(row: TokenConfig, where: str) -> Secret:
     found = row.token
     if row.token_file is not None:
         try:
-            found = Secret(row.token_file.read_text(encoding="utf-8").strip())
-        except (OSError, UnicodeDecodeError) as error:
+            found = Secret(read_text(row.token_file).strip())
+        except OSError as error:
             raise ConfigError(
-                f"{where}: the token of {row.name!r}: {row.token_file} cannot be read: {error}"
+                f"{where}: the token of {row.name!r}: {row.token_file} cannot be read: {error.strerror}"
             ) from error
     if found is None or len(found.reveal()) < _MIN_TOKEN_LENGTH:
         raise ConfigError(

@@ -16,6 +16,7 @@ import uvicorn
 
 from daemon.config import HttpConfig
 from daemon.errors import ConfigError
+from daemon.files import check_is_file
 from daemon.http.connections import limited_protocol
 
 if TYPE_CHECKING:
@@ -114,11 +115,18 @@ def _on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
 
 
 def _check_tls(config: HttpConfig, section: str) -> None:
-    if config.tls_certificate is None:
+    if config.tls_certificate is None or config.tls_key is None:
         return
+    for key, path in (("tls_certificate", config.tls_certificate), ("tls_key", config.tls_key)):
+        try:
+            check_is_file(path)
+            path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{section}.{key}: {path} cannot be read: {error.strerror}") from error
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key)
-    except OSError as error:  # includes ssl.SSLError
+        # An empty password, so that OpenSSL never asks for one at a terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key, password=b"")
+    except ssl.SSLError as error:
         raise ConfigError(f"{section}.tls_certificate, tls_key: cannot be read: {error}") from error
 
 

@@ -9,6 +9,7 @@ import zmq.auth
 
 from daemon.config import CurveConfig
 from daemon.errors import ConfigError, LookoutError
+from daemon.files import check_is_file
 
 
 def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
@@ -37,6 +38,7 @@ def secret_key(config: CurveConfig) -> bytes:
     """
     try:
         if config.secret_key_file is not None:
+            check_is_file(config.secret_key_file)
             _, secret = zmq.auth.load_certificate(config.secret_key_file)
             if secret is None:
                 raise ConfigError(

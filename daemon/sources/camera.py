@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from contextlib import suppress
+
 import cv2
 import numpy as np
 
@@ -39,6 +43,8 @@ class CameraReader:
     def __init__(self, config: CameraConfig) -> None:
         self._device, self._turns = config.device, config.rotate // 90
         is_v4l2 = isinstance(config.device, int) or config.device.startswith("/dev/")
+        if _is_pipe(config.device):
+            raise SourceError(f"cannot open camera {config.device}: it is a pipe, which OpenCV would wait for")
         self._capture = cv2.VideoCapture(config.device, cv2.CAP_V4L2 if is_v4l2 else cv2.CAP_ANY)
         if not self._capture.isOpened():
             self._capture.release()
@@ -83,3 +89,9 @@ class CameraReader:
             get(cv2.CAP_PROP_FPS) or None,
             "opencv",
         )
+
+
+def _is_pipe(device: int | str) -> bool:
+    with suppress(OSError):
+        return isinstance(device, str) and stat.S_ISFIFO(os.stat(device).st_mode)
+    return False

@@ -1,0 +1,37 @@
+"""Files that a configuration names: what is none is refused before it is read, because that may never end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+_MAX_BYTES = 64 << 20
+GIVEN = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")  # what the shell has opened: `-c <(sops -d config.yaml)`
+
+
+def check_is_file(path: Path) -> None:
+    """Raises:
+    OSError: there is no file, or something else: a folder, a pipe, a device.
+    """
+    found = path.stat()
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not (stat.S_ISREG(found.st_mode) or str(path).startswith(GIVEN)):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, and not a file", str(path))
+    if found.st_size > _MAX_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {_MAX_BYTES >> 20} MiB", str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        OSError: as `check_is_file`, or it cannot be read, or is no text in UTF-8; `strerror` says what is wrong.
+    """
+    check_is_file(path)
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise OSError(errno.EILSEQ, f"it is no text in UTF-8, at byte {error.start}", str(path)) from error
