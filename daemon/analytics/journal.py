@@ -17,7 +17,16 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from daemon.analytics.journal_file import NO_ROOM, DamagedError, JournalFile, Lock, Query, read, replace_damaged
+from daemon.analytics.journal_file import (
+    NO_ROOM,
+    DamagedError,
+    JournalFile,
+    Lock,
+    Query,
+    check_owner,
+    read,
+    replace_damaged,
+)
 from daemon.analytics.totals import Key
 from daemon.clock import Bell
 from daemon.config import EventsConfig
@@ -250,8 +259,11 @@ def journal_path(config: EventsConfig) -> Path | None:
     return Path(folder) / "events.sqlite" if folder else None
 
 
-def try_journal(config: EventsConfig) -> None:
+def try_journal(config: EventsConfig, *, alone: bool = True) -> None:
     """Whether the journal could be written; leaves nothing.
+
+    Args:
+        alone: no daemon may have it now.
 
     Raises:
         ConfigError: it could not.
@@ -262,13 +274,20 @@ def try_journal(config: EventsConfig) -> None:
     _check_path(path)
     if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise ConfigError(f"events.journal: {path} cannot be written: {os.strerror(errno.EACCES)}")
+    with suppress(sqlite3.Error, DamagedError):  # a damaged one is replaced
+        check_owner(path)
+    if alone and Lock.path_of(path).exists():
+        Lock(path).close()
 
 
 def _check_path(path: Path) -> None:
-    if not path.parent.is_dir():
-        raise ConfigError(f"events.journal: the folder {path.parent} does not exist: make it, or name another file")
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"events.journal: {path} is not a file")
+    try:
+        if not path.parent.is_dir():
+            raise ConfigError(f"events.journal: the folder {path.parent} does not exist: make it, or name another file")
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"events.journal: {path} is not a file")
+    except OSError as error:
+        raise ConfigError(f"events.journal: {path} cannot be written: {error.strerror}") from error
 
 
 def _reason_of(error: Exception) -> str:

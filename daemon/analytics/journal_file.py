@@ -158,14 +158,7 @@ class JournalFile:
         self._db.close()
 
     def _prepare(self, path: Path, now: int) -> None:
-        db = self._db
-        ((application,),) = db.execute("PRAGMA application_id")
-        ((version,),) = db.execute("PRAGMA user_version")
-        ((tables,),) = db.execute("SELECT count(*) FROM sqlite_master")
-        if tables and application != _APPLICATION:
-            raise ConfigError(f"events.journal: {path} is a database of another program: name another file")
-        if version > _VERSION:
-            raise ConfigError(f"events.journal: {path} is of a newer Lookout: name another file")
+        db, tables = self._db, _tables_of(self._db, path)
         if tables and path.stat().st_size <= _CHECKED_BYTES:
             ((state,),) = db.execute("PRAGMA quick_check(1)")
             if state != "ok":
@@ -194,6 +187,39 @@ class JournalFile:
                 raise
 
 
+def check_owner(path: Path) -> None:
+    """Whether the file may be a journal, or become one; changes nothing.
+
+    Raises:
+        ConfigError: it belongs to something else.
+        DamagedError: it must be replaced.
+        sqlite3.Error: it cannot be read now.
+    """
+    if path.exists():
+        with closing(_opened_for_reading(path)) as db, _damage_found():
+            _tables_of(db, path)
+
+
+def _tables_of(db: sqlite3.Connection, path: Path) -> int:
+    """The number of tables.
+
+    Raises:
+        ConfigError: the file belongs to something else.
+    """
+    ((application,),) = db.execute("PRAGMA application_id")
+    ((version,),) = db.execute("PRAGMA user_version")
+    ((tables,),) = db.execute("SELECT count(*) FROM sqlite_master")
+    if tables and application != _APPLICATION:
+        raise ConfigError(f"events.journal: {path} is a database of another program: name another file")
+    if version > _VERSION:
+        raise ConfigError(f"events.journal: {path} is of a newer Lookout: name another file")
+    return int(tables)
+
+
+def _opened_for_reading(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_WAIT_S)
+
+
 class Lock:
     """Keeps a second daemon from writing to the same journal, until `close` or the end of the process.
 
@@ -206,7 +232,7 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self._fd: int | None = None
         try:
-            self._fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._fd = os.open(self.path_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.close()
@@ -215,6 +241,10 @@ class Lock:
             self.close()
             if error.errno not in NO_ROOM:
                 raise ConfigError(f"events.journal: {path} cannot be written: {error.strerror}") from error
+
+    @staticmethod
+    def path_of(journal: Path) -> Path:
+        return journal.with_name(f"{journal.name}.lock")
 
     def close(self) -> None:
         if self._fd is not None:
@@ -241,7 +271,7 @@ def read(path: Path, query: Query) -> list[Event]:
     conditions = [*given, "number > ?"]
     order = "DESC" if query.since is None else "ASC"
     text = f"SELECT message FROM events WHERE {' AND '.join(conditions)} ORDER BY number {order} LIMIT ?"  # noqa: S608
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_WAIT_S)) as db:
+    with closing(_opened_for_reading(path)) as db:
         found = db.execute(text, (*given.values(), query.since or 0, query.limit)).fetchall()
     rows = [_decode(message) for (message,) in found]
     return rows if query.since is not None else rows[::-1]

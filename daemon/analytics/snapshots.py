@@ -6,6 +6,7 @@ counted and reported.
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import re
@@ -84,8 +85,7 @@ class EventSnapshots(threading.Thread):
             config.folder.mkdir(mode=0o750, exist_ok=True)
             self._find_files()
         except OSError as error:
-            text = f"events.snapshots.folder: {config.folder} cannot be used: {error.strerror}"
-            raise ConfigError(text) from error
+            raise _unusable(config.folder, error) from error
 
     def request(self, event: Event, id: str) -> bool:
         """Ask for the picture of an event, before its frame comes to `on_result`; whether there may be one."""
@@ -224,6 +224,28 @@ class EventSnapshots(threading.Thread):
             self._lost_here += count
         if is_first:
             log.error("pictures of events cannot be written", folder=str(self._config.folder), reason=reason)
+
+
+def try_snapshots(config: SnapshotsConfig | None) -> None:
+    """Whether the folder could be used; makes nothing.
+
+    Raises:
+        ConfigError: it could not.
+    """
+    if config is None:
+        return
+    folder = config.folder
+    try:
+        place = folder if folder.exists() else folder.parent
+        os.listdir(place)
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def _unusable(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"events.snapshots.folder: {folder} cannot be used: {error.strerror}")
 
 
 def _time_of(path: Path) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
@@ -14,14 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from daemon.analytics.journal import try_journal
 from daemon.analytics.pace import note_on_pace
 from daemon.analytics.stages import AnalyticsStages
-from daemon.appended_file import AppendedFile
 from daemon.classification.opening import open_classifiers
 from daemon.classification.second_stage import check_wanted
-from daemon.clock import SystemClock
 from daemon.commands.drawn_rules import draw_rules
+from daemon.commands.obstacles import obstacles
 from daemon.config import Config, SourceConfig
 from daemon.control.admission import max_min_rate
 from daemon.control.capacity import (
@@ -43,13 +41,11 @@ from daemon.control.plan import (
     with_classifiers,
 )
 from daemon.control.reload import defaults_of
-from daemon.errors import ConfigError, DecodeError, SourceError
-from daemon.http import open_http
+from daemon.errors import DecodeError, SourceError
 from daemon.messages import VideoFormat
 from daemon.monitoring.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.pipeline.stages import filter_of
 from daemon.pipeline.views import check_views, placed, view_of
-from daemon.publish.zeromq import try_endpoint
 from daemon.redact import printable
 from daemon.sources.decode import NVDEC, DecoderBackend, DecoderPool, NoHardwareDecoder
 from daemon.sources.factory import make_source
@@ -95,9 +91,9 @@ def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> in
     if gpus():
         name_visible_gpus()  # before a GPU is used
     with ExitStack() as stack:
-        problems = [*_unusable(config, ports=ports)]
+        problems = [*obstacles(config, ports=ports)]
         for problem in problems:
-            console.print(problem, style="red", highlight=False, soft_wrap=True, markup=False)
+            _print(console, problem, "red")
         classifiers = _try_classifiers(config)
         detector = _check_model(config, classifiers.opened, console)
         if detector:
@@ -112,52 +108,27 @@ def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> in
         console.print(_source_table(opened))
         for row in opened:
             for note in row.format.notes if row.format else ():
-                console.print(f"{row.source.id}: {note}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+                _print(console, f"{row.source.id}: {note}", "yellow")
             if row.problem:
                 line = f"{row.source.id}: {row.problem}"
-                console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
+                _print(console, line, "red")
         rates = {row.source.id: _wanted_fps(row) for row in opened}
         if detector and planned:
             rates |= _check_load(config, detector, planned, backend, opened, console)
         for note in _notes_on_pace(config, rates):
-            console.print(note, style="yellow", highlight=False, soft_wrap=True, markup=False)
+            _print(console, note, "yellow")
         if detector and draw is not None:
             pictures = [(row.source, row.image) for row in opened if row.image is not None]
             for path in draw_rules(draw, pictures, detector):
-                console.print(f"drawn: {path}", highlight=False, soft_wrap=True, markup=False)
+                _print(console, f"drawn: {path}")
         failed = bool(problems) or any(row.problem for row in opened)
         opened.clear()  # pictures on the GPU, before their memory is released
     return 0 if detector and not failed else 2
 
 
-def _unusable(config: Config, *, ports: bool) -> Iterator[str]:
-    """Obstacles for `run` other than model and sources."""
-    parts: list[Callable[[], object]] = [
-        lambda: _append_to(config.log.file, "log.file"),
-        lambda: _append_to(config.monitor.frames_file, "monitor.frames_file"),
-        lambda: try_journal(config.events),
-    ]
-    if ports:
-        parts.append(lambda: try_endpoint(config.publisher))
-        if config.http.enabled:
-            parts.append(lambda: open_http(config.http, SystemClock())[0].stop(0.0))
-    for part in parts:
-        try:
-            part()
-        except ConfigError as error:
-            yield str(error)
-
-
-def _append_to(path: Path | None, key: str) -> None:
-    if path is None:
-        return
-    there = path.exists()
-    try:
-        AppendedFile(path).close()
-        if not there:
-            path.unlink()
-    except OSError as error:
-        raise ConfigError(f"{key}: {path} cannot be written: {error.strerror}") from error
+def _print(console: Console, text: str, style: str = "none") -> None:
+    """In a line of its own; what a camera, a file or a name has put into it is no sign that a terminal obeys."""
+    console.print(printable(text), style=style, highlight=False, soft_wrap=True, markup=False)
 
 
 def open_once(config: SourceConfig, hardware: DecoderPool) -> Opened:
@@ -297,7 +268,7 @@ def _check_model(config: Config, classifiers: Mapping[str, ModelInfo], console: 
             reserved = sum(other.memory_bytes for other in classifiers.values())
             detector = open_detector(config.model.backend, options_of(config, reserved))
         except DetectorError as error:
-            console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
+            _print(console, str(error), "red")
             return None
         undo.callback(detector.close)
         for source in config.active:
@@ -378,10 +349,10 @@ def _try_classifiers(config: Config) -> _Classifiers:
 def _show_classifiers(classifiers: _Classifiers, console: Console) -> Sequence[str]:
     """Print them; returns the problems."""
     for problem in classifiers.problems:
-        console.print(problem, style="red", highlight=False, soft_wrap=True, markup=False)
+        _print(console, problem, "red")
     for name, info in classifiers.opened.items():
         line = f"classifier {name}: {info.name} {info.digest}, {info.precision}, {len(info.labels)} labels"
-        console.print(printable(line), highlight=False, soft_wrap=True, markup=False)
+        _print(console, line)
     return classifiers.problems
 
 

@@ -1,0 +1,68 @@
+"""Obstacles that end `lookout run`, or keep it from its work, beside its model and its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from daemon.analytics.journal import try_journal
+from daemon.analytics.snapshots import try_snapshots
+from daemon.appended_file import AppendedFile
+from daemon.clock import SystemClock
+from daemon.config import Config
+from daemon.errors import ConfigError, LookoutError
+from daemon.fleet.opening import open_coordinator
+from daemon.fleet_config import FleetConfig
+from daemon.http import open_http
+from daemon.publish.zeromq import try_endpoint
+from daemon.system.tuning import raise_nofile_limit
+
+
+def obstacles(config: Config, *, ports: bool) -> Iterator[str]:
+    """Try each part of the configuration; gives a line for each obstacle, and leaves nothing.
+
+    Args:
+        ports: also what only one daemon may have: ports and the journal.
+    """
+    tries: list[Callable[[], object]] = [
+        raise_nofile_limit,
+        lambda: _append_to(config.log.file, "log.file"),
+        lambda: _append_to(config.monitor.frames_file, "monitor.frames_file"),
+        lambda: try_journal(config.events, alone=ports),
+        lambda: try_snapshots(config.events.snapshots),
+        lambda: _ask_coordinator(config.fleet),
+    ]
+    if ports:
+        tries.append(lambda: try_endpoint(config.publisher))
+        if config.http.enabled:
+            tries.append(lambda: open_http(config.http, SystemClock())[0].stop(0.0))
+    for each in tries:
+        try:
+            each()
+        except LookoutError as error:
+            yield str(error)
+
+
+def _append_to(path: Path | None, key: str) -> None:
+    if path is None:
+        return
+    try:
+        there = path.exists()
+        AppendedFile(path).close()
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(f"{key}: {path} cannot be written: {error.strerror}") from error
+
+
+def _ask_coordinator(fleet: FleetConfig) -> None:
+    if fleet.coordinator is None:
+        return
+    with closing(open_coordinator(fleet)) as coordinator:
+        try:
+            coordinator.view()
+        except LookoutError as error:
+            raise ConfigError(
+                f"fleet.coordinator: {error}; `run` waits for it, and has no sources until then"
+            ) from error
