@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+from detectors.known import labels_of
 from detectors.port import (
     BackendUnavailableError,
     Detector,
@@ -88,6 +89,8 @@ def open_detector(backend: Backend, options: Options) -> Detector:
     """
     if backend != "triton" and is_address(options.path):
         raise DetectorError("model.path is an address: set model.backend: triton, or give a file")
+    if options.labels is None and backend != "triton" and (labels := labels_of(options.path)):
+        options = replace(options, labels=labels)
     return _open(_available(backend), options)
 
 
@@ -132,7 +135,7 @@ def profile_engine(prefix: str, cache: Path | None, batch: int | None, runs: int
     """
     store = engine_store(cache)
     store.find(prefix)
-    _require_trt()
+    require_trt()
     from detectors.trt.profiling import profile_stored
 
     return profile_stored(store, prefix, 0, batch, runs)
@@ -145,7 +148,7 @@ def engine_tensors(options: Options, names: Sequence[str], pixels: Floats) -> di
         BackendUnavailableError: the GPU is missing.
         DetectorError: the model cannot be used.
     """
-    _require_trt()
+    require_trt()
     from detectors.trt.tensors import tensors
 
     return tensors(options, names, pixels)
@@ -204,7 +207,10 @@ def _trt() -> Availability:
         return Availability("trt", False, str(error))
 
 
-def _require_trt() -> None:
+def require_trt() -> None:
+    """Raises:
+    BackendUnavailableError: engines cannot be built or run here; says why.
+    """
     gpu = _trt()
     if not gpu.available:
         raise BackendUnavailableError(f"backend trt is not available: {gpu.reason}")

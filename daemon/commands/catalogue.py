@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemon.errors import LookoutError
+from detectors.port import DetectorError
+from detectors.weights import digest_of
 
+DEMO = "demo"  # the model that comes with Lookout
 _YOLOX = "https://github.com/Megvii-BaseDetection/YOLOX/releases/download/0.1.1rc0"
 _YOLOV5 = "https://github.com/ultralytics/yolov5/releases/download/v7.0"
 
@@ -101,8 +104,19 @@ def entry_of(name: str) -> CatalogueEntry:
     for entry in CATALOGUE:
         if entry.name == name:
             return entry
-    names = ", ".join(entry.name for entry in CATALOGUE)
+    names = ", ".join((*(entry.name for entry in CATALOGUE), DEMO))
     raise LookoutError(f"no model {name!r} in the catalogue: it has {names}; for your own file give its path")
+
+
+def entry_with(path: Path) -> CatalogueEntry | None:
+    """The entry whose file this is, whatever it is called; None if it is of no entry, or cannot be read."""
+    try:
+        size = path.stat().st_size
+        same = [entry for entry in CATALOGUE if entry.size == size]
+        digest = digest_of(path) if same and path.is_file() else ""
+    except (OSError, DetectorError):  # whoever opens the model says so
+        return None
+    return next((entry for entry in same if entry.sha256 == digest), None)
 
 
 def models_folder() -> Path:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import cv2
-import numpy as np
 import onnx
 from rich.console import Console
 from rich.markup import escape
@@ -17,9 +15,10 @@ from rich.table import Table
 from calibration import comparison
 from calibration.comparison import TensorDifference
 from daemon.sources.scene import Scene
-from detectors.factory import engine_tensors, open_detector
+from detectors.factory import engine_tensors, open_detector, require_trt
 from detectors.heads.layout import Floats
 from detectors.model import read
+from detectors.pictures import read_picture
 from detectors.port import DetectorError, HostImage, Options, Prepares
 
 _MAX_ROWS = 30
@@ -37,7 +36,9 @@ def compare(options: Options, picture: Path | None, tolerance: float, *, everyth
     Raises:
         DetectorError: the model or the picture cannot be read, or the engine cannot be built.
     """
-    model, pixels = onnx.load_model_from_string(read(options.path)), _pixels(options, picture)
+    pixels = _pixels(options, picture)  # also finds that the file is no model
+    require_trt()  # before a minute of work
+    model = onnx.load_model_from_string(read(options.path))
     names = comparison.compared_tensors(model, everything=everything)
     exact = comparison.exact_values(model, names, pixels)
     rows = comparison.compare(model, exact, engine_tensors(options, list(exact), pixels))
@@ -71,7 +72,7 @@ def _pixels(options: Options, picture: Path | None) -> Floats:
 def _picture(file: Path | None) -> HostImage:
     if file is None:
         return HostImage(Scene(1280, 720).draw(7))
-    picture = cv2.imread(str(file))
+    picture = read_picture(file)
     if picture is None:
         raise DetectorError(f"{file} is not a readable picture")
-    return HostImage(np.asarray(picture, np.uint8))
+    return HostImage(picture)

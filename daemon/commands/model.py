@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -12,20 +13,23 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from daemon.commands import catalogue
-from daemon.commands.catalogue import CatalogueEntry, entry_of, path_of
+from daemon.commands.catalogue import DEMO, CatalogueEntry, entry_of, entry_with, path_of
 from daemon.commands.downloads import download, is_complete, without_secrets
 from daemon.errors import LookoutError
+from daemon.system.paths import demo_model
 from detectors.factory import open_detector
 from detectors.port import Options
 from detectors.semantics import ORIGINS
 
 _SHOWN = ("head", "labels")  # facts with a row of their own
+_DEMO_USE = "trying Lookout without a network"
 _ULTRALYTICS = "AGPL-3.0: a service that uses it must offer its complete source to its users"
 
 
 def show_catalogue(console: Console) -> None:
     """Print a row per model, and whether it is downloaded."""
     table = Table("name", "licence", "input", "AP", "MB", "good for", "here")
+    table.add_row(DEMO, "Apache-2.0", "320x320", "", f"{demo_model().stat().st_size / 1e6:.1f}", _DEMO_USE, "yes")
     for entry in catalogue.CATALOGUE:
         width, height = entry.input
         here = "yes" if path_of(entry).exists() else ""
@@ -46,21 +50,24 @@ def get(
 
     Args:
         folder: destination; None for the default.
-        mirror: another address of the same file.
+        mirror: another address of the same file, or its path.
         accept: a licence with obligations for users of the model.
 
     Raises:
         LookoutError: it cannot be fetched; says what to do.
     """
+    if name == DEMO:
+        console.print(f"{demo_model()}: comes with Lookout", highlight=False, soft_wrap=True)
+        return demo_model()
     entry = entry_of(name)
     path = path_of(entry, folder)
+    mirror = _as_url(mirror) if mirror else None
     if path.exists() and is_complete(path, entry.size, entry.sha256):
         console.print(f"{path}: already downloaded", highlight=False, soft_wrap=True)
         return path
     origin = without_secrets(mirror or entry.url)
     console.print(f"{entry.name}, licence {entry.licence}, from {origin}", highlight=False, soft_wrap=True)
-    if not entry.is_permissive and not accept:
-        raise LookoutError(f"{entry.name} is under {_ULTRALYTICS}; --accept-licence fetches it")
+    _check_licence(entry, accept=accept)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(entry.name, total=entry.size)
@@ -75,22 +82,68 @@ def get(
     return path
 
 
-def find(name_or_path: str, console: Console) -> tuple[Path, CatalogueEntry | None]:
-    """The file of a model given on the command line, fetched if its licence is permissive.
+def _as_url(mirror: str) -> str:
+    return mirror if "://" in mirror else Path(mirror).absolute().as_uri()
+
+
+def _check_licence(entry: CatalogueEntry, *, accept: bool) -> None:
+    if not entry.is_permissive and not accept:
+        raise LookoutError(
+            f"{entry.name} is under {_ULTRALYTICS}; `lookout model get {entry.name} --accept-licence` fetches it"
+        )
+
+
+@dataclass(frozen=True)
+class ChosenModel:
+    """A model that was named on the command line.
+
+    Attributes:
+        path: where its file is, or will be.
+        entry: to fetch; None if the file is here.
+    """
+
+    path: Path
+    entry: CatalogueEntry | None = None
+
+    def fetch(self, console: Console) -> None:
+        """Fetch the file, unless it is here.
+
+        Raises:
+            LookoutError: it cannot be fetched; says what to do.
+        """
+        if self.entry is None:
+            return
+        try:
+            get(self.entry.name, console)
+        except LookoutError as error:
+            raise LookoutError(f"{error}, or try the model that comes with Lookout: --model {DEMO}") from error
+
+    @property
+    def labels(self) -> str | None:
+        """For `model.labels`, if the file has none; None otherwise."""
+        entry = self.entry or entry_with(self.path)
+        return entry.labels if entry else None
+
+
+def choose(name_or_path: str) -> ChosenModel:
+    """A model by its path, or by its name in the catalogue; nothing is fetched yet.
 
     Raises:
-        LookoutError: there is none.
+        LookoutError: there is none, or its licence must be accepted first.
     """
     path = Path(name_or_path)
     if path.exists():
-        return path, None
+        return ChosenModel(path.resolve())
     if path.suffix or len(path.parts) > 1:
         raise LookoutError(f"model {path} does not exist; `lookout model list` shows models to fetch by name")
+    if name_or_path == DEMO:
+        return ChosenModel(demo_model())
     entry = entry_of(name_or_path)
     kept = path_of(entry)
-    if not kept.exists():
-        get(name_or_path, console)
-    return kept, entry
+    if kept.exists():
+        return ChosenModel(kept)
+    _check_licence(entry, accept=False)
+    return ChosenModel(kept, entry)
 
 
 def info(options: Options, console: Console) -> None:

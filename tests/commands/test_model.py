@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import onnx
 import pytest
 
 from daemon.cli import invoke
 from daemon.commands import catalogue
 from daemon.commands.downloads import download
+from daemon.commands.model import choose
 from daemon.errors import LookoutError
+from daemon.system.paths import demo_model
+from detectors import known as known_files
+from detectors.factory import open_detector
+from detectors.port import Options
+from tests.support.clock import ManualClock
 from tests.support.daemon import DEMO_MODEL
 from tests.support.ports import free_port
 
@@ -136,6 +146,125 @@ def test_an_unreachable_server_is_reported(url: str, tmp_path: Path) -> None:
         download(url.format(port=free_port()), tmp_path / "model.onnx", 5, "0" * 64)
     assert url.partition("{")[0] in str(raised.value)
     assert list(tmp_path.glob("*.onnx")) == []
+
+
+@pytest.mark.parametrize("form", ["{path}", "file://{path}", "FILE://{path}"])
+def test_a_file_that_was_fetched_elsewhere_is_taken(
+    known: catalogue.CatalogueEntry, shelf: Shelf, form: str, tmp_path: Path
+) -> None:
+    """And verified like any other."""
+    carried = tmp_path / "carried.onnx"
+    carried.write_bytes(shelf.content)
+    assert invoke(["model", "get", known.name, "--from", form.format(path=carried)]) == 0
+    assert catalogue.path_of(known).read_bytes() == shelf.content
+    assert shelf.asked == []
+
+
+def test_a_model_is_known_whatever_its_file_is_called(
+    known: catalogue.CatalogueEntry, shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its labels are those of the catalogue: a file that was carried here is as good as one that was fetched."""
+    named = replace(known, labels="street.txt")
+    monkeypatch.setattr(catalogue, "CATALOGUE", (named,))
+    carried = tmp_path / "carried.onnx"
+    carried.write_bytes(shelf.content)
+    assert choose(str(carried)).labels == choose(known.name).labels == "street.txt"
+    carried.write_bytes(shelf.content[:-1] + b"!")
+    assert choose(str(carried)).labels is None
+
+
+def test_a_detector_knows_the_labels_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file that has none, where a configuration names it by its path."""
+    model, path, labels = onnx.load(DEMO_MODEL), tmp_path / "model.onnx", tmp_path / "labels.txt"
+    (names,) = [entry for entry in model.metadata_props if entry.key == "names"]
+    model.metadata_props.remove(names)
+    onnx.save(model, path)
+    labels.write_text("walker\nrider\ndriver\n")
+    monkeypatch.setattr(known_files, "LABELS", {(_digest(path.read_bytes()), path.stat().st_size): str(labels)})
+    monkeypatch.setattr(known_files, "SIZES", {path.stat().st_size})
+    with closing(open_detector("cpu", Options(path))) as detector:
+        assert detector.info.labels == ("walker", "rider", "driver")
+
+
+def test_the_labels_of_the_catalogue_are_known_to_every_command() -> None:
+    known = {(entry.sha256, entry.size): entry.labels for entry in catalogue.CATALOGUE if entry.labels}
+    assert known == known_files.LABELS
+
+
+def test_without_a_network_the_model_that_comes_with_lookout_is_offered(
+    known: catalogue.CatalogueEntry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = replace(known, url=f"http://127.0.0.1:{free_port()}/x")
+    monkeypatch.setattr(catalogue, "CATALOGUE", (away,))
+    assert invoke(["run", "rtsp://192.0.2.7/", "--model", known.name]) == 2
+    assert "--model demo" in capsys.readouterr().err.splitlines()[-1]
+    assert choose("demo").path == demo_model()
+    assert invoke(["model", "get", "demo"]) == 0
+
+
+@pytest.mark.parametrize("name", [".street.onnx.part", ".street.onnx.lock"])
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe"])
+def test_what_another_has_put_into_the_cache_is_left_alone(
+    known: catalogue.CatalogueEntry, name: str, kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    place = catalogue.path_of(known).with_name(name)
+    place.parent.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        (place.symlink_to if kind == "link" else place.hardlink_to)(victim)
+    assert invoke(["model", "get", known.name]) == 2
+    assert f"{place} is" in capsys.readouterr().err
+    assert victim.read_text() == "precious"
+
+
+def test_a_server_that_drips_is_given_up(tmp_path: Path) -> None:
+    """What came is kept, and the next time goes on from there."""
+    clock, sent = ManualClock(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(4096)
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nonly this")
+                sent.wait(60)
+
+        threading.Thread(target=drip, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/model.onnx"
+        progress = [0]
+
+        def note(have: int) -> None:
+            progress.append(have)
+            if have:
+                clock.advance(61)
+
+        with pytest.raises(LookoutError, match="fewer than 1,024 bytes a second; try again to resume"):
+            download(url, tmp_path / "model.onnx", 1_000_000, "0" * 64, note, clock)
+        sent.set()
+    assert (tmp_path / ".model.onnx.part").read_bytes() == b"only this"
+
+
+@pytest.mark.parametrize("answer", [b"\x1b[31m\x07 garbage\r\n\r\n", b"HTTP/1.1 500 \x1b[31m\x07red\r\n\r\n"])
+def test_nothing_of_an_answer_controls_the_terminal(
+    answer: bytes, known: catalogue.CatalogueEntry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(4096)
+                peer.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/model.onnx"
+        assert invoke(["model", "get", known.name, "--from", url]) == 2
+    said = capsys.readouterr()
+    assert not {"\x1b", "\x07"} & set(said.out + said.err)
+    assert said.err.count("\n") == 1
 
 
 def test_a_mirror_s_password_is_not_shown(known: catalogue.CatalogueEntry, capsys: pytest.CaptureFixture[str]) -> None:
