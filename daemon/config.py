@@ -14,11 +14,13 @@ import yaml
 
 from daemon.batch_config import BatchConfig, check_batch
 from daemon.errors import ConfigError
+from daemon.files import read_text
 from daemon.fleet_config import FleetConfig, check_fleet
 from daemon.messages import Encoding, is_port
 from daemon.redact import Secret, Url, percent_encoded
 from daemon.rule_config import RuleConfig, check_rules
-from daemon.validation import convert, is_secret, read_yaml, strings
+from daemon.url_config import check_url
+from daemon.validation import convert, is_path, is_secret, read_yaml, strings
 from daemon.view_config import Roi, RoiConfig, Tiles, check_views, roi_of, tiling_of
 from detectors.factory import Backend
 from detectors.port import Precision, Transport, is_address
@@ -232,9 +234,11 @@ class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
         return
 
     def anchored(self, folder: Path) -> AvConfig:
-        if self.url.scheme:
+        path = Path(self.url.reveal())
+        if self.url.scheme or path.is_absolute():
             return self
-        return msgspec.structs.replace(self, url=Url(str(_absolute(folder, Path(self.url.reveal())))))
+        written = _absolute(Path(literal(str(folder))), Path(self.url.written))
+        return msgspec.structs.replace(self, url=Url(str(_absolute(folder, path)), str(written)))
 
 
 class CameraConfig(SourceBase, frozen=True, tag="camera"):
@@ -502,13 +506,13 @@ def load_raw(path: Path) -> dict[str, Any]:
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except FileNotFoundError as error:
         raise ConfigError(
             f"config {path} does not exist: pass one with -c, or copy the config.yaml that explains every key"
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"config {path} cannot be read: {error.strerror}") from error
 
 
 def parse(text: str, *, may_be_empty: bool = False) -> Config:
@@ -528,8 +532,13 @@ def parse(text: str, *, may_be_empty: bool = False) -> Config:
 
 def _check_variables(raw: object, kind: type) -> None:
     for where, value in strings(raw):
-        if _ENVIRONMENT.search(value) and not is_secret(where, raw, kind):
-            raise ConfigError(f"{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself")
+        if _SURROGATES.search(value) and not is_path(where, raw, kind):
+            raise ConfigError(f"{where}: has bytes that are no text in UTF-8")
+        if any(not found[1] for found in _VARIABLE.finditer(value)) and not is_secret(where, raw, kind):
+            raise ConfigError(
+                f"{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself, or $${{NAME}} in a "
+                "path that has this text"
+            )
 
 
 def source_of(raw: object) -> SourceConfig:
@@ -645,6 +654,7 @@ def _check_source(source: SourceConfig, where: str) -> None:
     check_rules(source.rules, where)
     check_views(source.roi, source.tiles, where)
     if isinstance(source, AvConfig):
+        check_url(source.url, where)
         _check_credentials(source, where)
     elif isinstance(source, CameraConfig) and isinstance(source.device, str) and "://" in source.device:
         raise ConfigError(f"{where}device: is a URL, and not a camera of this machine: set type: av and url")
@@ -823,7 +833,15 @@ def _absolute(folder: Path, path: Path) -> Path:
 
 # --- conversion ------------------------------------------------------------------------------------------
 
-_ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = re.compile(r"(\$)?\$\{([A-Za-z_][A-Za-z0-9_]*)\}")  # with one more $ it stands for itself
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")  # stand for bytes of a name that are no UTF-8
+
+
+def literal(text: str) -> str:
+    """A text as it is written in a configuration, so that nothing in it is replaced: `${NAME}` becomes `$${NAME}`."""
+    return _VARIABLE.sub(lambda match: f"${match[0]}", text)
 
 
 class _Loader(yaml.SafeLoader):
@@ -841,7 +859,8 @@ def _hook(kind: type, value: object) -> object:
     text = _text(value)
     if issubclass(kind, Url):
         return Url(_filled_url(text), text)
-    return kind(_ENVIRONMENT.sub(_from_environment, text), text) if issubclass(kind, Secret) else Path(text)
+    filled = _VARIABLE.sub(_from_environment, text)
+    return kind(filled, text) if issubclass(kind, Secret) else Path(filled)
 
 
 def _hook_as_written(kind: type, value: object) -> object:
@@ -867,11 +886,13 @@ def _filled_url(text: str) -> str:
         found = _from_environment(match)
         return percent_encoded(found) if within else found
 
-    return _ENVIRONMENT.sub(value, text)
+    return _VARIABLE.sub(value, text)
 
 
 def _from_environment(match: re.Match[str]) -> str:
-    value = os.environ.get(match[1])
+    if match[1]:
+        return match[0][1:]
+    value = os.environ.get(match[2])
     if value is None:
-        raise ValueError(f"the environment variable {match[1]} is not set")
+        raise ValueError(f"the environment variable {match[2]} is not set")
     return value

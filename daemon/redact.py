@@ -94,24 +94,35 @@ class Url(Secret):
         return scheme.lower() if separator else ""
 
     @property
+    def path(self) -> str:
+        """Of a file or folder of this machine, with or without the scheme `file`."""
+        return self._text[len("file://") :] if self.scheme == "file" else self._text
+
+    @property
+    def authority(self) -> str:
+        """Host and port, without credentials; empty for a path."""
+        rest = self._text.partition("://")[2].removeprefix(f"{_credentials(self._text)}@")
+        return re.split("[/?#]", rest, maxsplit=1)[0]
+
+    @property
     def has_credentials(self) -> bool:
         """A user name or password stands before the host."""
         return bool(_credentials(self._text))
 
     def encoded(self) -> str:
         """The URL with user name and password percent-encoded; parts that are encoded already stay."""
-        scheme, separator, rest = self._text.partition("://")
-        credentials = _credentials(self._text)
+        _, separator, rest = self._text.partition("://")
+        scheme, credentials = self.scheme, _credentials(self._text)  # FFmpeg knows schemes in lower case alone
         if not credentials:
-            return self._text
+            return f"{scheme}{separator}{rest}" if separator else self._text
         user, colon, password = credentials.partition(":")
         return f"{scheme}{separator}{percent_encoded(user)}{colon}{percent_encoded(password)}{rest[len(credentials) :]}"
 
     def with_credentials(self, user: Secret, password: Secret | None) -> str:
         """The URL with user name and password, percent-encoded."""
-        scheme, separator, rest = self._text.partition("://")
+        _, separator, rest = self._text.partition("://")
         secret = "" if password is None else f":{quote(password.reveal(), safe='')}"
-        return f"{scheme}{separator}{quote(user.reveal(), safe='')}{secret}@{rest}"
+        return f"{self.scheme}{separator}{quote(user.reveal(), safe='')}{secret}@{rest}"
 
 
 def redact_url(url: str) -> str:

@@ -66,6 +66,12 @@ def is_secret(path: str, raw: object, kind: Any) -> bool:
     return _holds_secret(_at(path, raw, inspect.type_info(kind))[1])
 
 
+def is_path(path: str, raw: object, kind: Any) -> bool:
+    """Whether the type of the value at this path is that of a path, or of what may be one."""
+    wanted = _at(path, raw, inspect.type_info(kind))[1]
+    return isinstance(wanted, inspect.CustomType) and issubclass(wanted.cls, Path | Url)
+
+
 def _explain(message: str, raw: object, kind: inspect.Type) -> str:
     """msgspec's "text - at `$.sources[0].url`" as "sources[0].url: must be ..."."""
     text, _, where = message.partition(" - at `")

@@ -23,6 +23,7 @@ from daemon.config import (
     PublisherConfig,
     ReconnectConfig,
     check,
+    literal,
     source_of,
 )
 from daemon.errors import ConfigError
@@ -109,7 +110,7 @@ def recipe_of(config: Config, endpoint: str) -> Recipe:
 
 
 def _source_of(config: Config, id: str, path: Path) -> AvConfig:
-    row = {"id": id, "type": "av", "url": os.fspath(path), "pace": "fast", "kind": "recording"}
+    row = {"id": id, "type": "av", "url": literal(os.fspath(path)), "pace": "fast", "kind": "recording"}
     try:
         return cast("AvConfig", source_of({**row, **config.batch.source}))
     except ConfigError as error:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from daemon.bench import options
-from daemon.commands.outputs import JSON_FILE, OutputFile, OutputFolder
+from daemon.commands.groups.options import LABELS
+from daemon.commands.paths import JSON_FILE, InputPath, OutputFile, OutputFolder
+from daemon.redact import Url
 
 if TYPE_CHECKING:
     from daemon.bench.result import Case, Report
@@ -55,8 +57,8 @@ def _repeats(default: int) -> Callable[[_Command], _Command]:
 @_repeats(5)
 @click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Concurrent daemons.")
 @click.option("--limits/--no-limits", default=False, help="Measure decoder and engine alone first.")
-@click.option("--images", type=click.Path(path_type=Path), help="Photos, to measure accuracy too.")
-@click.option("--annotations", type=click.Path(path_type=Path), help="Their labels: a COCO file.")
+@click.option("--images", type=InputPath(), help="Photos, to measure accuracy too.")
+@click.option("--annotations", type=InputPath(), help="Their labels: a COCO file.")
 @click.option("--frames-out", type=OutputFile(), help="Record every frame: .jsonl or .parquet.")
 @click.option("--out", type=OutputFolder(), help="Folder for a report: JSON, Markdown and HTML.")
 @JSON_FILE
@@ -150,7 +152,7 @@ def search(
 
 
 @part.command()
-@click.argument("clip", type=click.Path(path_type=Path))
+@click.argument("clip", type=InputPath())
 @click.option(
     "--sessions", default=[7, 28, 56, 150], show_default=True, multiple=True, type=click.IntRange(1), help="Repeat it."
 )
@@ -173,8 +175,8 @@ def decode(json_file: Path | None, **values: Any) -> int:
 
 
 @part.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@options.LABELS
+@click.argument("model", type=InputPath())
+@LABELS
 @options.PRECISION
 @options.LEVEL
 @options.CACHE
@@ -217,7 +219,7 @@ def engine(
 
 
 @part.command()
-@click.argument("clip", required=False, type=click.Path(path_type=Path))
+@click.argument("clip", required=False, type=InputPath())
 @click.option("--max-batch", type=options.BATCHES, help="[default: 32, and 8 with CLIP]")
 @click.option("--frames", type=click.IntRange(1), help="[default: 60000 of all sources, and 300 of CLIP]")
 @click.option("--sources", default=150, show_default=True, type=click.IntRange(1), help="Without CLIP.")
@@ -226,7 +228,7 @@ def engine(
 @click.option("--analytics", is_flag=True, help="The boxes move, with tracks and four rules a source, without CLIP.")
 @options.ENCODING
 @options.MODEL
-@options.LABELS
+@LABELS
 @options.THREADS
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="With CLIP.")
 @JSON_FILE
@@ -308,7 +310,7 @@ def fleet(json_file: Path | None, **values: Any) -> int:
 
 
 @bench.command()
-@click.argument("clip", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("clip", required=False, type=InputPath())
 @click.option("--sources", default=16, show_default=True, type=click.IntRange(1, 64), help="Cameras, all watched live.")
 @click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(1, 20), help="Of each measurement.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Of all ways to watch in turns.")
@@ -322,12 +324,15 @@ def dashboard(
     from rich.console import Console
     from rich.table import Table
 
+    from daemon.bench.load import check_clip
     from daemon.bench.page_cost import PageCostOptions, page_costs
     from daemon.commands.run import check_page_libraries
     from daemon.sources.synthetic_clip import synthetic_clip
 
     check_page_libraries()
-    rows = page_costs(PageCostOptions(clip or synthetic_clip(), sources, seconds, rounds, viewers))
+    clip = clip or synthetic_clip()
+    check_clip(Url(str(clip)))
+    rows = page_costs(PageCostOptions(clip, sources, seconds, rounds, viewers))
     table = Table("watched", "viewers of each", "boxes", "daemon", "more than idle", "page", "page MiB", "MiB/s")
     for row in rows:
         figures = (f"{row.daemon:.1f} %", f"{row.more:+.1f} %", f"{row.page:.1f} %", f"{row.page_rss / (1 << 20):.0f}")
@@ -342,8 +347,8 @@ def dashboard(
 
 
 @bench.command()
-@click.argument("old", type=click.Path(path_type=Path))
-@click.argument("new", type=click.Path(path_type=Path))
+@click.argument("old", type=InputPath())
+@click.argument("new", type=InputPath())
 @click.option(
     "--least",
     "minimum",
@@ -379,7 +384,7 @@ def compare(old: Path, new: Path, minimum: float, iou: float, agreement: float) 
 
 
 @bench.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=InputPath())
 @click.option("--out", type=OutputFolder(), default=Path("bench-results"), show_default=True)
 def report(files: tuple[Path, ...], out: Path) -> int:
     """Write Markdown and HTML again from the FILES of `run` and `search`."""

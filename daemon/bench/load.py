@@ -101,13 +101,19 @@ def check_playable(load: Load) -> None:
     """
     clips = load.clips if load.paced and not load.until_end else load.recordings
     for clip in dict.fromkeys(clips):
-        url = _url(clip)
-        with closing(AvSource(AvConfig(id="clip", url=url, decode="cpu")).open()) as reader:
-            while True:
-                with suppress(DecodeError):  # a damaged picture among others
-                    if next_picture(reader) is None:
-                        raise LookoutError(f"{url} has no decodable picture: name another recording")
-                    break
+        check_clip(_url(clip))
+
+
+def check_clip(url: Url) -> None:
+    """Raises:
+    LookoutError: it has no picture.
+    """
+    with closing(AvSource(AvConfig(id="clip", url=url, decode="cpu")).open()) as reader:
+        while True:
+            with suppress(DecodeError):  # a damaged picture among others
+                if next_picture(reader) is None:
+                    raise LookoutError(f"{url} has no decodable picture: name another recording")
+                break
 
 
 def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from daemon.bench.peers.names import PEERS, SERVED
+from daemon.commands.groups.options import LABELS
+from daemon.commands.paths import InputName, InputPath, OutputFolder
 from daemon.redact import Url
 from detectors.port import Precision, Transport
 
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
     from daemon.bench.peers.compare import PeerOptions
 
 
-def _clip(named: str) -> Path | Url:
+class _Clip(InputName):
     """A recording, or the URL of a live source."""
-    url = Url(named)
-    return Path(named.removeprefix("file://")) if url.scheme in ("", "file") else url
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | Url:
+        url = Url(str(super().convert(value, param, ctx)))
+        return Path(url.path) if url.scheme in ("", "file") else url
 
 
 SECONDS = click.FloatRange(min=0.1)
@@ -29,9 +33,8 @@ LANES = click.IntRange(1, 16)  # as in the configuration, like the next
 BATCHES = click.IntRange(1, 256)
 PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 LEVEL = click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5))
-CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines.")
-LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
-MODEL = click.option("--model", type=click.Path(path_type=Path),
+CACHE = click.option("--cache", type=InputPath(), help="Folder of built engines.")
+MODEL = click.option("--model", type=InputPath(),
                      help="ONNX file; for triton http://HOST:PORT/NAME.  [default: the demo model]")  # fmt: skip
 DEVICE = click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
 THREADS = click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0: all.")
@@ -42,7 +45,7 @@ PACED = click.option(
     help="Live at the clips' own pace, or every frame as fast as possible.  [default: lossless]",
 )
 _LOAD = [
-    click.argument("clips", nargs=-1, type=_clip),
+    click.argument("clips", nargs=-1, type=_Clip()),
     click.option("--sources", type=click.IntRange(1),
                  help="Clips are assigned in turn.  [default: 28, or one per clip with --until-end]"),
     click.option("--seconds", default=20.0, show_default=True, type=SECONDS, help="In steady state."),
@@ -68,8 +71,8 @@ _LOAD = [
     ENCODING,
     click.option("--admission", default="off", show_default=True, type=click.Choice(["off", "degrade", "refuse"])),
     click.option("--analytics", is_flag=True, help="Track objects, with four rules a source."),
-    click.option("--snapshots", type=click.Path(path_type=Path), help="Folder for pictures of --analytics' events."),
-    click.option("--classifier", type=click.Path(path_type=Path), help="ONNX file of a second stage; tracks objects."),
+    click.option("--snapshots", type=OutputFolder(), help="Folder for pictures of --analytics' events."),
+    click.option("--classifier", type=InputPath(), help="ONNX file of a second stage; tracks objects."),
     click.option("--classify", help="Labels that --classifier looks at, such as car,bus."),
     click.option("--mps", default="auto", show_default=True, type=click.Choice(["auto", "off"])),
     DEVICE,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -22,7 +23,7 @@ from daemon.batch.store import BatchView
 from daemon.batch.worker import STOPPED, BatchWorker, Job, Waiting
 from daemon.clock import Bell, SystemClock
 from daemon.commands.groups.options import FIRST_MODEL
-from daemon.commands.model import find
+from daemon.commands.model import ChosenModel, choose
 from daemon.config import Config, LogConfig, ModelConfig, check, load
 from daemon.log import logging
 from daemon.redact import printable
@@ -39,6 +40,7 @@ class BatchOptions:
     out: Path
     config: Path | None = None
     model: str | None = None
+    labels: str | None = None
     coordinator: str | None = None
     fleet: str | None = None
     batch: str | None = None
@@ -91,15 +93,17 @@ def _config_of(options: BatchOptions, console: Console) -> Config:
     if options.config is not None:
         config = load(options.config, may_be_empty=True)
         if options.model is not None:
-            path, entry = find(options.model, console)
-            model = msgspec.structs.replace(config.model, path=path.resolve())
-            if entry:  # the keys are about another file
-                none = dict.fromkeys(("mean", "std", "activation", "box_units", "first_class"))
-                model = msgspec.structs.replace(model, labels=entry.labels, head="auto", **none)
-            config = msgspec.structs.replace(config, model=model)
+            chosen = _fetched(options.model, console)
+            keys: dict[str, Any] = {"path": chosen.path}
+            if chosen.labels:  # the others are about another file
+                keys |= dict.fromkeys(("mean", "std", "activation", "box_units", "first_class"))
+                keys |= {"labels": chosen.labels, "head": "auto"}
+            config = msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, **keys))
+        if options.labels is not None:
+            config = msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, labels=options.labels))
     else:
-        path, entry = find(options.model or FIRST_MODEL, console)
-        config = Config(model=ModelConfig(path=path.resolve(), labels=entry.labels if entry else None), sources=[])
+        chosen = _fetched(options.model or FIRST_MODEL, console)
+        config = Config(model=ModelConfig(path=chosen.path, labels=options.labels or chosen.labels), sources=[])
     changed: dict[str, str] = {}
     if options.coordinator is not None:
         changed["coordinator"] = options.coordinator
@@ -108,6 +112,12 @@ def _config_of(options: BatchOptions, console: Console) -> Config:
     batch = config.batch if options.at_once is None else msgspec.structs.replace(config.batch, at_once=options.at_once)
     fleet = msgspec.structs.replace(config.fleet, **changed)
     return check(msgspec.structs.replace(config, fleet=fleet, batch=batch), may_be_empty=True)
+
+
+def _fetched(named: str, console: Console) -> ChosenModel:
+    model = choose(named)
+    model.fetch(console)
+    return model
 
 
 def _folder_of(options: BatchOptions, config: Config) -> ResultFolder:

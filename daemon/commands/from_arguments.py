@@ -6,11 +6,13 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from glob import has_magic
+from glob import escape, has_magic, iglob
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from daemon.config import Config, parse
+import yaml
+
+from daemon.config import Config, literal, parse
 from daemon.errors import ConfigError, LookoutError
 
 _FIRST = """\
@@ -30,7 +32,10 @@ def sources_of(arguments: Sequence[str]) -> list[str]:
     lines, taken = ["sources:"], set[str]()
     for argument in arguments:
         id, body = _source(argument)
-        lines += [f"  - id: {_unique(id, taken)}  # the topic is detections/<id>/", *(f"    {line}" for line in body)]
+        lines += [
+            f"  - id: {_plain(_unique(id, taken))}  # the topic is detections/<id>/",
+            *(f"    {line}" for line in body),
+        ]
     return lines
 
 
@@ -42,7 +47,7 @@ def yaml_of(sources: Sequence[str], model: Path, labels: str | None = None, endp
         labels: for a model without its own; None otherwise.
         endpoint: None for the default.
     """
-    lines = [_FIRST, "model:", f"  path: {_quoted(str(model.resolve()))}"]
+    lines = [_FIRST, "model:", f"  path: {_quoted(literal(str(model.resolve())))}"]
     if labels:
         lines.append(f"  labels: {_quoted(labels)}  # the model has none")
     lines += ["  confidence: 0.25  # weaker boxes are left out", "", *sources]
@@ -84,19 +89,29 @@ def _source(argument: str) -> tuple[str, list[str]]:
     """A source's name, and its lines."""
     if argument.isdecimal():
         return f"usb-{int(argument)}", ["type: camera", f"device: {int(argument)}  # /dev/video{int(argument)}"]
-    if argument.startswith("/dev/"):
-        return Path(argument).name, ["type: camera", f"device: {_quoted(argument)}"]
     if "://" in argument:
         return _host_of(argument), ["type: av", f"url: {_quoted(argument)}"]
     path = Path(argument)
-    if argument and (path.exists() or has_magic(argument)):
-        name = "recordings" if has_magic(argument) or path.is_dir() else path.stem
-        where = path.absolute() if has_magic(argument) else path.resolve()
-        return name, ["type: av", f"url: {_quoted(str(where))}"]
+    if argument.startswith("/dev/") and not (path.is_file() or path.is_dir()):  # as in /dev/shm
+        return path.name, ["type: camera", f"device: {_quoted(argument)}"]
+    if argument and path.exists():
+        url = literal(str(path.resolve()))  # a name that is found on the disk is nothing else
+        return "recordings" if path.is_dir() else path.stem, ["type: av", f"url: {_quoted(url)}"]
+    if has_magic(argument):
+        return "recordings", ["type: av", f"url: {_quoted(_pattern(argument))}"]
     shown = argument.rpartition("@")[2]  # a mistyped URL may hold a password
     raise LookoutError(
         f"source {shown!r} is not a URL (rtsp://...), an existing file or folder, or the number of a USB camera"
     )
+
+
+def _pattern(argument: str) -> str:
+    """An absolute pattern. One that matches files is taken as it stands; in any other ${NAME} is replaced."""
+    if next(iglob(argument), None) is not None:
+        argument = literal(argument)
+    elif argument.startswith("${"):  # which may be an absolute path
+        return argument
+    return os.path.join(literal(escape(os.getcwd())), argument)
 
 
 def _host_of(url: str) -> str:
@@ -125,6 +140,16 @@ def _numbered(name: str) -> Iterator[str]:
         number += 1
 
 
+def _plain(id: str) -> str:
+    """Without quotes, unless YAML takes it for a number, a date or nothing."""
+    return id if yaml.safe_load(id) == id else _quoted(id)
+
+
 def _quoted(text: str) -> str:
-    """A YAML string."""
-    return json.dumps(text, ensure_ascii=False)
+    """A YAML string. Signs that YAML does not allow are escaped; so are bytes of a name that are no UTF-8."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted if quoted.isprintable() else "".join(map(_escaped, quoted))
+
+
+def _escaped(sign: str) -> str:
+    return sign if sign.isprintable() else f"\\U{ord(sign):08x}"

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from daemon.commands.check import check
-from daemon.commands.from_arguments import config_of, save, sources_of, yaml_of
-from daemon.commands.model import find
+from daemon.commands.from_arguments import save, sources_of
+from daemon.commands.typed import TypedConfig
 from daemon.errors import LookoutError
 
 
-def init(sources: Sequence[str], model: str | None, endpoint: str | None, path: Path, usual_model: str) -> int:
+def init(typed: TypedConfig, path: Path, *, asks_model: bool) -> int:
     """Write a configuration and check it; asks for missing values on a terminal.
 
     Args:
-        usual_model: default model.
+        asks_model: ask which one, with the typed one as the usual answer.
 
     Returns:
         The exit code of `lookout check`.
@@ -30,14 +30,15 @@ def init(sources: Sequence[str], model: str | None, endpoint: str | None, path: 
     if path.exists():
         raise LookoutError(f"{path} already exists: pass another name with --out")
     asks = sys.stdin.isatty()
-    if not sources and not asks:
+    if not typed.sources and not asks:
         raise LookoutError("no source: lookout init rtsp://... ; on a terminal it asks")
-    described = sources_of(sources or _ask_for_sources())
-    if model is None and asks:
-        model = click.prompt("Model: an ONNX file, or a name of `lookout model list`", default=usual_model)
-    found, entry = find(model or usual_model, Console(file=sys.stderr))
-    text = yaml_of(described, found, entry.labels if entry else None, endpoint)
-    config = config_of(text)
+    if not typed.sources:
+        typed = replace(typed, sources=_ask_for_sources())
+    if asks_model and asks:
+        words = "Model: an ONNX file, or a name of `lookout model list`"
+        typed = replace(typed, named_model=click.prompt(words, default=typed.named_model))
+    text, config = typed.read()
+    typed.model.fetch(Console(file=sys.stderr))
     save(text, path)
     click.echo(f"{path} is written; checking it")
     code = check(config)

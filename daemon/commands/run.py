@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from rich.console import Console
 
 from daemon.app import App
 from daemon.clock import SystemClock
-from daemon.commands.from_arguments import config_of, save, sources_of, yaml_of
-from daemon.commands.model import find
+from daemon.commands.from_arguments import save
+from daemon.commands.typed import TypedConfig, check_typed
 from daemon.config import Config
 from daemon.control.source_store import SourceStore, load_effective, warn_if_overridden
 from daemon.dashboard.addresses import DaemonAddress, server_key_of
 from daemon.dashboard.process import PageOrder, PageProcess, new_token, with_access
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, LookoutError
 from daemon.log import logging
 from daemon.redact import Secret
 from daemon.system.signals import stopping_on_signals
@@ -40,20 +40,18 @@ def run_file(path: Path, *, page: bool = False) -> int:
     return _run(load_effective(path), read, page=page)
 
 
-def run_sources(
-    sources: Sequence[str], model: str, endpoint: str | None, saved: Path | None, *, page: bool = False
-) -> int:
+def run_sources(typed: TypedConfig, saved: Path | None, *, page: bool = False) -> int:
     """Run URLs, files, folders and cameras without a configuration file.
 
     Args:
-        model: a file, or a name in the catalogue.
         saved: where to save the configuration; None not to.
         page: also serve the page, in a process of its own.
     """
-    described = sources_of(sources)  # before any download
-    path, entry = find(model, Console(file=sys.stderr))
-    text = yaml_of(described, path, entry.labels if entry else None, endpoint)
-    config = config_of(text)
+    if saved and saved.exists():
+        raise LookoutError(f"{saved} already exists: choose another name for --save")
+    text, config = typed.read()
+    check_typed(config.sources)
+    typed.model.fetch(Console(file=sys.stderr))
     if saved:
         save(text, saved)
         sys.stderr.write(f"configuration saved: `lookout run -c {saved}` runs it again\n")

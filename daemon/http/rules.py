@@ -125,7 +125,9 @@ def _with_secrets(raw: dict[str, Any], old: SourceConfig | None) -> dict[str, An
     """
     previous = old if isinstance(old, AvConfig) and raw.get("type") == "av" else None
     filled = dict(raw)
-    if isinstance(url := raw.get("url"), str) and HIDDEN in url:
+    if previous and raw.get("url") == str(previous.url):
+        filled["url"] = previous.url.written  # which may be a path with a `$`
+    elif isinstance(url := raw.get("url"), str) and HIDDEN in url:
         filled["url"] = _url_with_secrets(url, previous.url if previous else None)
     same_host = previous is None or _host(str(raw.get("url", ""))) == _host(str(previous.url))
     for key in ("user", "password"):
@@ -142,8 +144,6 @@ def _with_secrets(raw: dict[str, Any], old: SourceConfig | None) -> dict[str, An
 
 def _url_with_secrets(url: str, old: Url | None) -> str:
     """The old URL, or another path of its host with its credentials."""
-    if old is not None and url == str(old):
-        return old.written
     wanted, shown, written = (_AUTHORITY.fullmatch(text) for text in (url, str(old), old.written if old else ""))
     if old is None or not (wanted and shown and written) or HIDDEN in wanted[2] + wanted[3]:
         raise ConfigError(f"url: {HIDDEN} keeps the current secret: write the secret, or the URL as GET shows it")

@@ -56,7 +56,7 @@ class AvSource:
         self.clock = FrameClock("arrival") if self.live else FrameClock("file", 0)
         self._history = SourceHistory()
         self._refusal: str | None = None  # why the GPU's decoder gave up on the last connection
-        path = config.url.reveal().removeprefix("file://")
+        path = config.url.path
         several = config.url.scheme in ("", "file") and is_playlist(path)
         self._playlist = Playlist(path, loop=config.loop) if several else None
 

@@ -39,11 +39,22 @@ class Playlist:
             SourceError: there is no recording.
         """
         if not self._remaining:
-            self._remaining.extend(self._found())
+            self._remaining.extend(self.found())
         if not self._remaining:
             raise SourceError(f"{self._path} holds no recording")
         self._begun = True
         return self._remaining.popleft()
+
+    def found(self) -> list[Path]:
+        """The recordings that are there now, in order.
+
+        Raises:
+            SourceError: the folder cannot be listed.
+        """
+        try:
+            return self._found()
+        except OSError as error:
+            raise SourceError(f"{self._path} cannot be listed: {error.strerror}") from error
 
     def _found(self) -> list[Path]:
         folder = Path(self._path)

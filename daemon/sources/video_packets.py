@@ -53,7 +53,7 @@ class VideoPackets:
 
     def __init__(self, config: AvConfig, passed_over: Counter[str], *, live: bool) -> None:
         self._config, self._passed_over = config, passed_over
-        path = Path(config.url.reveal().removeprefix("file://"))
+        path = Path(config.url.path)
         self.path = path if config.url.scheme in ("", "file") and not live and path.is_file() else None
         self._finder = SpliceFinder(self.path) if self.path else None
         self.is_spliced = False

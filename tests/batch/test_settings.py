@@ -124,3 +124,10 @@ def test_what_cannot_be_used_is_one_line(keys: dict[str, Any], words: str) -> No
 def test_secrets_are_not_in_settings() -> None:
     found = _recipe(batch={"source": {"options": {"decryption_key": "hunter2"}}})
     assert found.settings["source"]["options"] == {"decryption_key": "***"}
+
+
+@pytest.mark.parametrize("name", ["${SECRET}.mkv", "a${UNSET}.mkv", "$${SECRET}.mkv"])
+def test_the_name_of_a_clip_is_what_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable's value is not put into it."""
+    monkeypatch.setenv("SECRET", "hunter2")
+    assert _recipe().source("clip", Path("/clips") / name).url.reveal() == f"/clips/{name}"

@@ -13,12 +13,21 @@ import pytest
 
 from daemon.cli import invoke
 from daemon.client import Subscriber
-from daemon.commands.from_arguments import config_of, sources_of, yaml_of
+from daemon.commands.from_arguments import config_of, save, sources_of, yaml_of
+from daemon.commands.typed import check_typed
 from daemon.config import AvConfig, CameraConfig, load
 from daemon.errors import LookoutError
 from daemon.messages import Detections
+from daemon.sources.playlist import Playlist
 from tests.support.daemon import DEMO_MODEL, ROOT, receive_until
 from tests.support.ports import free_port
+
+
+def _url(argument: str) -> str:
+    """What is opened for an argument."""
+    (source,) = _sources(argument)
+    assert isinstance(source, AvConfig)
+    return source.url.reveal()
 
 
 def _sources(*arguments: str) -> list[object]:
@@ -35,6 +44,13 @@ def test_each_kind_of_source_has_a_name(tmp_path: Path) -> None:
         "192.0.2.7", "192.0.2.7-2", "usb-0", "video2", "front-door", "recordings", "recordings-2", "camera.example"
     ]  # fmt: skip
     assert [type(source) for source in sources] == [AvConfig, AvConfig, CameraConfig, CameraConfig, *[AvConfig] * 4]
+
+
+@pytest.mark.parametrize("name", ["null", "123", "1e3", "no", "2026-01-01", "0x1f"])
+def test_a_name_that_yaml_takes_for_something_else_is_a_name(name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.mkv").touch()
+    (source,) = _sources(str(tmp_path / f"{name}.mkv"))
+    assert source.id == name  # type: ignore[attr-defined]
 
 
 def test_urls_are_quoted() -> None:
@@ -54,6 +70,38 @@ def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert source.url.reveal() == "rtsp://me:hunter2@192.0.2.7/"
 
 
+@pytest.mark.parametrize(
+    "name", ["${SECRET}", "a${UNSET}b", "$${SECRET}", "$${UNSET}${SECRET}", "a [1]", "\udcff\udcfe"]
+)
+def test_names_on_the_disk_are_what_they_are(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a variable's value nor a pattern is put in their place: of a file, a folder, a folder above, and the
+    folder that we are in."""
+    monkeypatch.setenv("SECRET", "hunter2")
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / f"{name}.mkv").touch()
+    monkeypatch.chdir(folder)
+    assert _url(str(folder)) == str(folder)
+    assert _url(f"{folder}/{name}.mkv") == _url(f"{name}.mkv") == f"{folder}/{name}.mkv"
+    assert Playlist(_url("*.mkv"), loop=False).found() == [folder / f"{name}.mkv"]
+    saved = tmp_path / "saved.yaml"
+    save(yaml_of(sources_of([f"{name}.mkv"]), DEMO_MODEL), saved)
+    (source,) = load(saved).sources
+    assert isinstance(source, AvConfig)
+    assert source.url.path == f"{folder}/{name}.mkv"
+
+
+def test_a_pattern_takes_the_values_of_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it matches as it stands."""
+    monkeypatch.setenv("CLIPS", str(tmp_path))
+    (tmp_path / "a.mkv").touch()
+    assert _url("${CLIPS}/*.mkv") == f"{tmp_path}/*.mkv"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "${CLIPS}").mkdir()
+    (tmp_path / "${CLIPS}" / "b.mkv").touch()
+    assert _url("${CLIPS}/*.mkv") == f"{tmp_path}/${{CLIPS}}/*.mkv"
+
+
 @pytest.mark.parametrize("argument", ["camera", "./gone.mp4", "-1", ""])
 def test_an_invalid_source_is_refused(argument: str) -> None:
     with pytest.raises(LookoutError, match="is not a URL"):
@@ -64,6 +112,58 @@ def test_a_mistyped_url_is_not_shown_with_its_password() -> None:
     with pytest.raises(LookoutError) as raised:
         sources_of(["rtsp:/me:hunter2@192.0.2.7/x"])
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("{folder}/none*.mp4", "holds no recording"),
+        ("{folder}/empty", "holds no recording"),
+        ("{folder}/text.txt", "text.txt: Invalid data found"),
+        ("{folder}/texts/*.txt", "Invalid data found"),
+        ("{folder}/texts", "holds no recording"),
+        ("file://{folder}/none.mp4", "No such file"),
+        ("0", "there is no camera /dev/video0"),
+        ("/dev/video99", "there is no camera /dev/video99"),
+        ("/dev/null", "/dev/null is no camera"),
+        ("rtps://192.0.2.7/a", "did you mean rtsp://?"),
+        ("foo://192.0.2.7/a", "foo:// is nothing that video comes from"),
+        ("rtsp://192.0.2.7:99999/a", "port 99999 is not one from 1 to 65535"),
+        ("http://me:pw@192.0.2.7:0/a", "port 0 is not one from 1 to 65535"),
+        ("rtsp:///stream", "names no host"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(
+    argument: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a model is fetched; nothing is tried for ever, and no configuration is left."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "texts").mkdir()
+    for name in ("text.txt", "texts/a.txt", "texts/b.txt"):
+        (tmp_path / name).write_text("no video")
+    out = tmp_path / "out.yaml"
+    assert invoke(["run", argument.format(folder=tmp_path), "--save", str(out)]) == 2
+    output = capsys.readouterr().err
+    assert says in output
+    assert output.count("\n") == 1
+    assert not out.exists()
+
+
+@pytest.mark.needs("ffmpeg")
+def test_one_recording_of_a_folder_is_enough(tmp_path: Path, clip: Path) -> None:
+    shutil.copy(clip, tmp_path / "z.mkv")
+    (tmp_path / "a.mkv").write_text("no video")
+    check_typed(_sources(str(tmp_path)))  # type: ignore[arg-type]
+
+
+def test_schemes_are_the_same_in_capitals() -> None:
+    """FFmpeg knows them in lower case alone."""
+    (source,) = _sources("RTSP://me:pw@192.0.2.7/a")
+    assert isinstance(source, AvConfig)
+    assert (source.url.scheme, source.address) == ("rtsp", "rtsp://me:pw@192.0.2.7/a")
+    (file,) = _sources("FILE:///clips/a.mkv")
+    assert isinstance(file, AvConfig)
+    assert (file.address, file.url.path) == ("file:///clips/a.mkv", "/clips/a.mkv")
 
 
 @pytest.mark.parametrize(

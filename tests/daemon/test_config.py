@@ -161,6 +161,21 @@ def test_what_a_password_is_made_of_does_not_matter(source: str, address: str, m
     assert found.address == address
 
 
+def test_a_dollar_more_stands_for_the_text_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In URLs, secrets and paths; and what is written again is as it was."""
+    monkeypatch.setenv("PW", "hunter2")
+    file = tmp_path / "config.yaml"
+    text = GOOD.replace("type: synthetic", "type: av, url: '$${PW}/${PW}.mkv'")
+    file.write_text(text.replace("demo.onnx", "'$${PW}/demo.onnx'"))
+    found = config.load(file)
+    (source,) = found.sources
+    assert isinstance(source, config.AvConfig)
+    assert source.url.reveal() == f"{tmp_path}/${{PW}}/hunter2.mkv"
+    assert source.url.written == f"{tmp_path}/$${{PW}}/${{PW}}.mkv"
+    assert found.model.path.parent == tmp_path / "${PW}"
+    assert config.literal("a${PW}$${PW}") == "a$${PW}$$${PW}"
+
+
 def test_no_message_quotes_a_secret() -> None:
     text = GOOD.replace("type: synthetic", "type: av, url: {hunter2: hunter2}, options: {a: [hunter2]}")
     with pytest.raises(ConfigError) as caught:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
-from daemon.commands.groups.options import takes_semantics
-from daemon.commands.outputs import JSON_FILE, OutputFolder
+from daemon.commands.groups.options import LABELS, takes_semantics
+from daemon.commands.paths import JSON_FILE, InputPath, OutputFolder
 from daemon.errors import LookoutError
 from detectors.port import Precision
 from detectors.views import MIN_OVERLAP
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--model", type=click.Path(path_type=Path), help="ONNX file.")
-@click.option("--images", type=click.Path(path_type=Path), help="Folder of the photos.")
-@click.option("--annotations", type=click.Path(path_type=Path), help="COCO ground truth, JSON.")
-@click.option("--mot", type=click.Path(path_type=Path), help="Sequences in MOTChallenge's layout, for the tracker.")
-@click.option(
-    "--classify", type=click.Path(path_type=Path), help="Pictures for a classifier: a folder for each class, or a CSV."
-)
+@click.option("--model", type=InputPath(), help="ONNX file.")
+@click.option("--images", type=InputPath(), help="Folder of the photos.")
+@click.option("--annotations", type=InputPath(), help="COCO ground truth, JSON.")
+@click.option("--mot", type=InputPath(), help="Sequences in MOTChallenge's layout, for the tracker.")
+@click.option("--classify", type=InputPath(), help="Pictures for a classifier: a folder for each class, or a CSV.")
 @click.option("--tiles", multiple=True, help="Also AP with tiles, such as 2x2; may be given more than once.")
 @click.option("--overlap", default=0.1, show_default=True, type=click.FloatRange(MIN_OVERLAP, 0.5), help="Of tiles.")
 @click.option("--whole/--no-whole", default=True, show_default=True, help="With tiles, the whole picture as well.")
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     help="Region of interest: left, top, right, bottom as shares of the picture. Objects outside do not count.",
 )
 @click.option("--drop", default="", help="With --mot, leave frames out: random:0.5, stride:5 or bursts:12/60.")
-@click.option("--labels", help="Labels file, or coco, for a model without.")
+@LABELS
 @click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
 @takes_semantics
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu", "triton"]))
@@ -52,7 +50,7 @@ if TYPE_CHECKING:
 @click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 @click.option("--max-batch", default=1, show_default=True, type=click.IntRange(1, 256), help="Of the engine to judge.")
 @click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
-@click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
+@click.option("--cache", type=InputPath(), help="Cache folder.  [default: ~/.cache/lookout]")
 @click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
 @JSON_FILE
 def evaluate(
@@ -188,13 +186,13 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=InputPath())
 @click.option(
     "--from",
     "origins",
     required=True,
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     help="A clip, a folder of clips or photos, or a configuration whose sources are read; may be given more than once.",
 )
 @click.option(
@@ -205,14 +203,12 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
     help="auto: the fastest that passes.",
 )
 @click.option("--out", type=OutputFolder(), default=Path("calibrated"), show_default=True, help="Folder.")
-@click.option(
-    "--images", type=click.Path(path_type=Path), help="Labelled photos, to judge by; else by the float model."
-)
-@click.option("--annotations", type=click.Path(path_type=Path), help="What is on them: a COCO file.")
+@click.option("--images", type=InputPath(), help="Labelled photos, to judge by; else by the float model.")
+@click.option("--annotations", type=InputPath(), help="What is on them: a COCO file.")
 @click.option(
     "--classify",
     "classes",
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     help="Labelled pictures of a classifier: a folder with a folder for each class, or a CSV file,class.",
 )
 @click.option("--classifier", is_flag=True, help="MODEL is a classifier, and there are no labels.")
@@ -260,7 +256,7 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
 @click.option("--min-frames", default=32, show_default=True, type=click.IntRange(1), help="Fewer are refused.")
 @click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1), help="Of each live source.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--labels", help="Labels file, or coco, for a model without.")
+@LABELS
 @click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
 @takes_semantics
 @click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
@@ -269,7 +265,7 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
 @click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
 @click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all.")
-@click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
+@click.option("--cache", type=InputPath(), help="Cache folder.  [default: ~/.cache/lookout]")
 def calibrate(
     model: Path,
     origins: tuple[Path, ...],

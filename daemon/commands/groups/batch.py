@@ -6,22 +6,26 @@ from pathlib import Path
 
 import click
 
+from daemon.commands.groups.options import LABELS
+from daemon.commands.paths import InputName, InputPath, OutputFolder
+
 
 @click.command()
-@click.argument("clips", nargs=-1, required=True, metavar="CLIP...")
+@click.argument("clips", nargs=-1, required=True, type=InputName(), metavar="CLIP...")
 @click.option(
     "--out",
     required=True,
     metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=OutputFolder(),
     help="Folder of the results, one CLIP.jsonl for each recording, in the same folders as the recordings.",
 )
+@click.option("-c", "--config", type=InputPath(), help="Configuration file: the model, and how to track.")
 @click.option(
-    "-c", "--config", type=click.Path(path_type=Path), help="Configuration file: the model, and how to track."
+    "--model",
+    type=InputName(),
+    help="ONNX file, or a name of `lookout model list`.  [default: the configuration's, or yolox_nano]",
 )
-@click.option(
-    "--model", help="ONNX file, or a name of `lookout model list`.  [default: the configuration's, or yolox_nano]"
-)
+@LABELS
 @click.option("--coordinator", metavar="URL", help="etcd://HOST:2379, which shares the clips out among machines.")
 @click.option("--name", "fleet", metavar="FLEET", help="Fleet that the batch belongs to.  [default: lookout]")
 @click.option(
@@ -36,6 +40,7 @@ def batch(
     out: Path,
     config: Path | None,
     model: str | None,
+    labels: str | None,
     coordinator: str | None,
     fleet: str | None,
     batch: str | None,
@@ -52,4 +57,4 @@ def batch(
     """
     from daemon.commands.batch import BatchOptions, run
 
-    return run(BatchOptions(clips, out, config, model, coordinator, fleet, batch, at_once, retry_failed))
+    return run(BatchOptions(clips, out, config, model, labels, coordinator, fleet, batch, at_once, retry_failed))

@@ -7,7 +7,8 @@ from typing import Any, cast, get_args
 
 import click
 
-from daemon.commands.groups.options import CACHE, takes_semantics
+from daemon.commands.groups.options import CACHE, LABELS, takes_semantics
+from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
 from detectors.port import Precision
 from detectors.semantics import Semantics
@@ -21,7 +22,6 @@ _INPUT_SIZE = click.option(
     "--input-size", nargs=2, type=click.IntRange(1), help="Width and height, for a model that leaves them open."
 )
 _HEAD = click.option("--head", default="auto", show_default=True, help="classify for a classifier that states no task.")
-_LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
 
 
 @click.group()
@@ -30,16 +30,14 @@ def engine() -> None:
 
 
 @engine.command()
-@click.argument("model", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "-c", "--config", type=click.Path(path_type=Path), help="What this configuration needs, instead of MODEL."
-)
+@click.argument("model", required=False, type=InputPath())
+@click.option("-c", "--config", type=InputPath(), help="What this configuration needs, instead of MODEL.")
 @_PRECISION
 @_MAX_BATCH
 @_LEVEL
 @_INPUT_SIZE
 @_HEAD
-@_LABELS
+@LABELS
 @takes_semantics
 @CACHE
 def build(
@@ -93,15 +91,15 @@ def list_engines(cache: Path | None) -> int:
 
 
 @engine.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=InputPath())
 @click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
-@click.option("--picture", type=click.Path(path_type=Path), help="A file; without it a drawn street.")
+@click.option("--picture", type=InputPath(), help="A file; without it a drawn street.")
 @click.option("--tolerance", default=0.05, show_default=True, type=click.FloatRange(0), help="Error over size.")
 @click.option("--all", "everything", is_flag=True, help="All tensors, not only what layers with weights read.")
 @click.option("--level", default=1, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
 @click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
 @_HEAD
-@_LABELS
+@LABELS
 @takes_semantics
 @CACHE
 def compare(
@@ -148,19 +146,19 @@ def compare(
 
 
 @engine.command()
-@click.argument("target", metavar="MODEL|KEY")
+@click.argument("target", type=InputName(), metavar="MODEL|KEY")
 @click.option("--batch", type=click.IntRange(1), help="Pictures in a run.  [default: the engine's largest batch]")
 @click.option("--runs", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--top", default=20, show_default=True, type=click.IntRange(1, 200), help="Layers in table and picture.")
 @click.option("--json", "as_json", is_flag=True, help="All layers, instead of the table.")
-@click.option("--svg", type=click.Path(path_type=Path), help="Write the picture: bars of the slowest layers.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write a page with picture and table, and .md beside it.")
+@click.option("--svg", type=OutputFile(), help="Write the picture: bars of the slowest layers.")
+@click.option("--html", type=OutputFile(), help="Write a page with picture and table, and .md beside it.")
 @_PRECISION
 @_MAX_BATCH
 @_LEVEL
 @_INPUT_SIZE
 @_HEAD
-@_LABELS
+@LABELS
 @takes_semantics
 @CACHE
 def profile(
@@ -192,7 +190,7 @@ def profile(
 
 @engine.command()
 @click.argument("key")
-@click.option("--layers", type=click.Path(path_type=Path), metavar="MODEL", help="Run it: layers of this ONNX file.")
+@click.option("--layers", type=InputPath(), metavar="MODEL", help="Run it: layers of this ONNX file.")
 @CACHE
 def show(key: str, layers: Path | None, cache: Path | None) -> int:
     """Everything known of the engine whose key begins with KEY; with --layers what was fused, and the time it takes."""

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from daemon.commands.groups.options import CONFIG
+from daemon.commands.paths import InputPath, OutputFile
 
 _Command = Callable[..., int]
 _PRIORITY = click.IntRange(-1_000_000, 1_000_000)
@@ -56,7 +57,7 @@ def status(every_source: bool, as_json: bool, **where: Any) -> int:
 @fleet.command()
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...")
 @_connected
-@click.option("--from", "file", type=click.Path(path_type=Path), metavar="FILE", help="Its list `sources`.")
+@click.option("--from", "file", type=InputPath(), metavar="FILE", help="Its list `sources`.")
 @click.option("--id", help="Of the only SOURCE.")
 @click.option("--priority", default=0, show_default=True, type=_PRIORITY, help="Lower ones wait where room is short.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="The owner must have it. Repeat it.")
@@ -149,7 +150,7 @@ def rebalance(dry_run: bool, **where: Any) -> int:
 
 
 @fleet.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=OutputFile())
 @_connected
 def backup(file: Path, **where: Any) -> int:
     """Write sources, drains and pins to FILE, readable by you alone. ${NAME} stays as it is."""
@@ -161,7 +162,7 @@ def backup(file: Path, **where: Any) -> int:
 
 
 @fleet.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=InputPath())
 @_connected
 @click.option("--replace", is_flag=True, help="Also sources that are there with another configuration.")
 def restore(file: Path, replace: bool, **where: Any) -> int:

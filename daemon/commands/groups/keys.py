@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
+
+from daemon.commands.paths import OutputFolder
 
 
 @click.group()
@@ -13,12 +16,14 @@ def keys() -> None:
 
 
 @keys.command()
-@click.argument("folder", type=click.Path(path_type=Path), default=".")
+@click.argument("folder", type=OutputFolder(), default=".")
 @click.option("--name", default="lookout", show_default=True)
 def new(folder: Path, name: str) -> int:
     """Write a key pair to FOLDER: NAME.key for subscribers, NAME.key_secret for the daemon alone."""
     from daemon.publish.curve import new_pair
 
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or not name.strip("."):
+        raise click.UsageError(f"--name {name!r} may hold letters, digits, '_', '.' and '-' only: FOLDER says where")
     public, secret = new_pair(folder, name)
     click.echo(f"{secret}: for publisher.curve.secret_key_file; keep it to the daemon\n{public}: for subscribers")
     return 0

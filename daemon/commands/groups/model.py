@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from daemon.commands.groups.options import takes_semantics
+from daemon.commands.groups.options import LABELS, takes_semantics
+from daemon.commands.paths import InputName, InputPath, OutputFolder
 from detectors.semantics import Semantics
 
 
@@ -28,8 +29,8 @@ def list_models() -> int:
 
 @model.command("get")
 @click.argument("name")
-@click.option("--to", type=click.Path(path_type=Path), help="Folder.  [default: ~/.local/share/lookout/models]")
-@click.option("--from", "mirror", metavar="URL", help="Another address that has the same file.")
+@click.option("--to", type=OutputFolder(), help="Folder.  [default: ~/.local/share/lookout/models]")
+@click.option("--from", "mirror", type=InputName(), metavar="URL|FILE", help="Another place that has the same file.")
 @click.option("--accept-licence", is_flag=True, help="Of a model that is not permissively licensed.")
 def get_model(name: str, to: Path | None, mirror: str | None, accept_licence: bool) -> int:
     """Fetch the model NAME from its makers, and check it; what breaks off is resumed the next time."""
@@ -42,9 +43,9 @@ def get_model(name: str, to: Path | None, mirror: str | None, accept_licence: bo
 
 
 @model.command("info")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=InputPath())
 @click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
-@click.option("--labels", help="Labels file, or coco, for a model without.")
+@LABELS
 @click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
 @takes_semantics
 def show_model(
@@ -62,7 +63,7 @@ def show_model(
 
 
 @model.command("export")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=InputPath())
 @click.option("--size", default=640, show_default=True, type=click.IntRange(32, 4096), help="Input width and height.")
 def export_model(file: Path, size: int) -> int:
     """Make an ONNX file of FILE, Ultralytics' .pt, with Ultralytics' own exporter: any batch size."""

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import click
 
+from daemon.commands.paths import InputName, InputPath
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig, fleet_of
 from detectors.semantics import Activation, BoxUnits, Semantics
@@ -16,14 +17,15 @@ from detectors.semantics import Activation, BoxUnits, Semantics
 CONFIG = click.option(
     "-c",
     "--config",
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     default="config.yaml",
     show_default=True,
     help="Configuration file.",
 )
-CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
+CACHE = click.option("--cache", type=InputPath(), help="Cache folder.  [default: ~/.cache/lookout]")
 ENDPOINT = "tcp://127.0.0.1:5556"
 FIRST_MODEL = "yolox_nano"  # small, fast on any machine, and of a permissive licence
+LABELS = click.option("--labels", type=InputName(), help="Labels file, or coco, for a model without.")
 _SEMANTICS = [
     click.option("--mean", nargs=3, type=click.FloatRange(0, 255), help="Of the model's colours, as model.mean."),
     click.option("--std", nargs=3, type=click.FloatRange(0, 255), help="Their deviation, as model.std."),
@@ -33,6 +35,7 @@ _SEMANTICS = [
 ]
 FLEET = click.option(
     "--fleet",
+    type=InputName(),
     metavar="ADDRESS|FILE",
     help="Follow the members of a fleet: etcd://HOST:2379/NAME, or a configuration that has it.",
 )

@@ -8,16 +8,18 @@ from typing import cast
 
 import click
 
-from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL, FLEET, fleet_from
+from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL, FLEET, LABELS, fleet_from
+from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
 
 
 @click.command()
-@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@click.argument("sources", nargs=-1, type=InputName(cameras=True), metavar="[SOURCE]...")
 @CONFIG
-@click.option("--model", help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]")
+@click.option("--model", type=InputName(), help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]")
+@LABELS
 @click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
-@click.option("--save", type=click.Path(path_type=Path), help="Write the configuration that SOURCEs make, commented.")
+@click.option("--save", type=OutputFile(), help="Write the configuration that SOURCEs make, commented.")
 @click.option("--dashboard", is_flag=True, help="Also serve the page, in a process of its own: docs/dashboard.md.")
 @click.pass_context
 def run(
@@ -25,6 +27,7 @@ def run(
     sources: tuple[str, ...],
     config: Path,
     model: str | None,
+    labels: str | None,
     endpoint: str | None,
     save: Path | None,
     dashboard: bool,
@@ -35,15 +38,17 @@ def run(
     configuration file says what there is.
     """
     from daemon.commands import run as running
+    from daemon.commands.typed import TypedConfig
 
     if not sources:
-        given = {"--model": model, "--endpoint": endpoint, "--save": save}
+        given = {"--model": model, "--labels": labels, "--endpoint": endpoint, "--save": save}
         if alone := [name for name, value in given.items() if value is not None]:
             raise LookoutError(f"{alone[0]} is for sources on the command line: lookout run rtsp://... {alone[0]} ...")
         return running.run_file(config, page=dashboard)
     if context.get_parameter_source("config") != click.core.ParameterSource.DEFAULT:
         raise LookoutError("sources come from the command line or from -c, not from both")
-    return running.run_sources(sources, model or FIRST_MODEL, endpoint, save, page=dashboard)
+    typed = TypedConfig(sources, model or FIRST_MODEL, labels, endpoint)
+    return running.run_sources(typed, save, page=dashboard)
 
 
 @click.command()
@@ -52,7 +57,7 @@ def run(
 @click.option(
     "--draw",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     help="Write a picture of each source there, with its rules, region of interest and tiles.",
 )
 def check(config: Path, running: bool, draw: Path | None) -> int:
@@ -86,8 +91,8 @@ def health(config: Path) -> int:
 @click.option("--json", "as_json", is_flag=True, help="One message a line, as JSON.")
 @click.option("--once", is_flag=True, help="End with the first detections: a health check.")
 @click.option("--timeout", default=5.0, show_default=True, type=click.FloatRange(min=0), help="Seconds --once waits.")
-@click.option("--server-key", help="The daemon's public CURVE key, or the file that holds it.")
-@click.option("--secret-key", type=click.Path(path_type=Path), help="Your own .key_secret, where only some are let in.")
+@click.option("--server-key", type=InputName(), help="The daemon's public CURVE key, or the file that holds it.")
+@click.option("--secret-key", type=InputPath(), help="Your own .key_secret, where only some are let in.")
 @FLEET
 def watch(
     endpoint: str,
@@ -120,8 +125,8 @@ def watch(
 @click.option("--json", "as_json", is_flag=True, help="One event a line, as JSON.")
 @click.option("--since", type=click.IntRange(min=0), help="Those of the journal with a larger number, and end.")
 @click.option("--token", envvar="LOOKOUT_TOKEN", help="Of the HTTP API; better from LOOKOUT_TOKEN.")
-@click.option("--server-key", help="The daemon's public CURVE key, or the file that holds it.")
-@click.option("--secret-key", type=click.Path(path_type=Path), help="Your own .key_secret, where only some are let in.")
+@click.option("--server-key", type=InputName(), help="The daemon's public CURVE key, or the file that holds it.")
+@click.option("--secret-key", type=InputPath(), help="Your own .key_secret, where only some are let in.")
 @FLEET
 def events(
     endpoint: str,
@@ -187,15 +192,18 @@ def cameras(
 
 
 @click.command()
-@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
-@click.option("--model", help="ONNX file, or a name of `lookout model list`.")
+@click.argument("sources", nargs=-1, type=InputName(cameras=True), metavar="[SOURCE]...")
+@click.option("--model", type=InputName(), help="ONNX file, or a name of `lookout model list`.")
+@LABELS
 @click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
-@click.option("--out", type=click.Path(path_type=Path), default="config.yaml", show_default=True, help="The file.")
-def init(sources: tuple[str, ...], model: str | None, endpoint: str | None, out: Path) -> int:
+@click.option("--out", type=OutputFile(), default="config.yaml", show_default=True, help="The file.")
+def init(sources: tuple[str, ...], model: str | None, labels: str | None, endpoint: str | None, out: Path) -> int:
     """Write a configuration for SOURCEs and try it; without SOURCEs, it asks."""
     from daemon.commands.init import init as run_init
+    from daemon.commands.typed import TypedConfig
     from daemon.config import LogConfig
     from daemon.log import logging
 
     with logging(LogConfig(format="console")):
-        return run_init(sources, model, endpoint, out, FIRST_MODEL)
+        typed = TypedConfig(sources, model or FIRST_MODEL, labels, endpoint)
+        return run_init(typed, out, asks_model=model is None)
