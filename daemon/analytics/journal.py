@@ -17,16 +17,9 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from daemon.analytics.journal_file import (
-    NO_ROOM,
-    DamagedError,
-    JournalFile,
-    Lock,
-    Query,
-    check_owner,
-    read,
-    replace_damaged,
-)
+from daemon.analytics.journal_file import DamagedError, Query, check_owner, read
+from daemon.analytics.journal_lock import NO_ROOM, Lock
+from daemon.analytics.journal_store import UNWRITABLE, Earlier, JournalStore, check_path, is_writable, reason_of
 from daemon.analytics.totals import Key
 from daemon.clock import Bell
 from daemon.config import EventsConfig
@@ -43,7 +36,6 @@ _PRUNE_NS = 60_000_000_000
 _DAY_NS = 86_400_000_000_000
 
 
-Earlier = tuple[int, dict[Key, int]]  # when counting began, and the totals since then
 Restore = Callable[[int, dict[Key, int]], None]
 
 
@@ -58,7 +50,7 @@ class Journal(threading.Thread):
         restore: called with the totals of earlier runs when the file is opened later than at the start.
         first: number for the first event of this run: above all earlier ones, those that were not written included.
         earlier: when counting began, and the totals since then; None where the file could not be opened at the start.
-        lost: events that could not be written.
+        lost: events of this run that the journal does not have: they could not be written, or their file is gone.
 
     Raises:
         ConfigError: the path cannot be used, or another daemon uses it.
@@ -75,19 +67,17 @@ class Journal(threading.Thread):
         self._losing = threading.Lock()
         self._lost_here = 0  # since the last batch that was written
         self._pruned_ns = self._clock.monotonic_ns() - _PRUNE_NS
-        _check_path(path)
-        self._lock = Lock(path)
-        self._file: JournalFile | None = None
+        _refuse(check_path(path))
+        self._store = JournalStore(path, config.max_rows, self._clock, self._on_gone)
         self._failed = False
         try:
             self.earlier = self._open_first()
         except BaseException:
-            self._lock.close()
+            self._store.close()
             raise
         self.first = max(self.reserved, self._clock.utc_ns() // 1_000_000)
-        if self._file:
-            with suppress(sqlite3.Error, DamagedError):  # the first batch meets it, too, and reports it
-                self._file.reserve(self.first)
+        with suppress(sqlite3.Error, DamagedError):  # the first batch meets it, too, and reports it
+            self._store.reserve(self.first)
 
     def put(self, event: Event, key: Key | None) -> None:
         """Write an event soon, and the total that it is counted in; never blocks."""
@@ -101,14 +91,12 @@ class Journal(threading.Thread):
     @property
     def reserved(self) -> int:
         """The lowest number that no event of the file has, nor may have been published with; 0 without a file."""
-        file = self._file
-        return max(file.last + 1, file.reserved) if file else 0
+        return self._store.reserved
 
     @property
     def last_written(self) -> int:
         """Number of the newest event in the file; 0 without one."""
-        file = self._file
-        return file.last if file else 0
+        return self._store.last
 
     def read(self, query: Query) -> list[Event]:
         """Events that are written; any thread may call it.
@@ -116,6 +104,9 @@ class Journal(threading.Thread):
         Raises:
             LookoutError: the journal cannot be read now.
         """
+        if not self._store.is_there:
+            self._bell.ring()  # the thread begins a new one, if it can
+            raise LookoutError("the journal is not at its place: it was removed or moved, or cannot be opened")
         try:
             return read(self.path, query)
         except (sqlite3.Error, msgspec.MsgspecError) as error:
@@ -126,7 +117,7 @@ class Journal(threading.Thread):
         self._ending.set()
         self._bell.ring()
         if self.ident is None:
-            self._close()
+            self._store.close()
         else:
             self.join(timeout_s)
 
@@ -144,13 +135,17 @@ class Journal(threading.Thread):
             self._failed = True
             log.exception("the journal has failed: events are published, and not kept")
         finally:
-            self._close()
+            self._store.close()
 
     def run_once(self) -> None:
         """Write the waiting events, and remove old ones."""
+        self._store.check_place()
         waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if waiting:
             self._write([event for event, _ in waiting], Counter(key for _, key in waiting if key))
+        else:
+            with suppress(*UNWRITABLE, LookoutError):  # the next batch meets it, and reports it
+                self._open()
         now = self._clock.monotonic_ns()
         if now - self._pruned_ns >= _PRUNE_NS:
             self._pruned_ns = now
@@ -160,74 +155,40 @@ class Journal(threading.Thread):
         with self._losing:
             grown, self._grown = grown + self._grown, Counter()
         try:
-            try:
-                self._append(events, grown)
-            except DamagedError as error:
-                self._replace(error)
-                self._append(events, grown)
-        except (OSError, sqlite3.Error, DamagedError, LookoutError) as error:
-            self._lose(events, grown, _reason_of(error))
+            self._open()
+            self._store.append(events, grown)
+        except (*UNWRITABLE, LookoutError) as error:
+            self._lose(events, grown, reason_of(error))
             return
         with self._losing:
             lost, self._lost_here = self._lost_here, 0
         if lost:
             log.warning("the journal takes events again", path=str(self.path), events_lost=lost)
 
-    def _append(self, events: list[Event], grown: Counter[Key]) -> None:
-        if self._file is None:
-            self.restore(*self._open())  # opened later than at the start, or begun anew
-        if self._file is not None:
-            self._file.append(events, grown, self._clock.utc_ns(), self._config.max_rows)
+    def _open(self) -> None:
+        if earlier := self._store.open():  # later than at the start
+            self.restore(*earlier)
 
     def _prune(self) -> None:
-        if self._file and not self._file.is_at(self.path):
-            log.warning("the journal was moved or removed: a new one is begun", path=str(self.path))
-            self._file.close()
-            self._file = None
-        if self._file is None:
-            return
         oldest = self._clock.utc_ns() - round(self._config.max_age_days * _DAY_NS)
         try:
-            self._file.prune(oldest)
+            self._store.prune(oldest)
         except (sqlite3.Error, DamagedError) as error:
             log.warning("the journal keeps old events", **self._about(error))
 
     def _open_first(self) -> Earlier | None:
         try:
-            return self._open()
-        except (OSError, sqlite3.Error, DamagedError) as error:
+            return self._store.open()
+        except UNWRITABLE as error:
             if isinstance(error, OSError) and error.errno not in NO_ROOM:
                 raise ConfigError(f"events.journal: {self.path} cannot be written: {error.strerror}") from error
             log.error("the journal cannot be opened: events are published, and not kept", **self._about(error))
             return None
 
-    def _open(self) -> Earlier:
-        """Raises:
-        OSError, sqlite3.Error, DamagedError: it cannot be opened now.
-        """
-        try:
-            return self._opened()
-        except DamagedError as error:
-            self._replace(error)
-            return self._opened()
-
-    def _opened(self) -> Earlier:
-        file = JournalFile(self.path, self._clock.utc_ns())
-        try:
-            totals = file.totals()
-        except BaseException:
-            file.close()
-            raise
-        self._file = file
-        return file.since, totals
-
-    def _replace(self, error: DamagedError) -> None:
-        """Begin a new file beside the damaged one."""
-        if self._file:
-            self._file.close()
-            self._file = None
-        moved = replace_damaged(self.path)
-        log.error("the journal is damaged: a new one is begun", moved_to=str(moved), **self._about(error))
+    def _on_gone(self, count: int) -> None:
+        """Events are gone with their file. The next one has the totals."""
+        with self._losing:
+            self.lost += count
 
     def _lose(self, events: list[Event], grown: Counter[Key], reason: str) -> None:
         """From any thread. Totals are not lost: the next batch has them."""
@@ -241,12 +202,7 @@ class Journal(threading.Thread):
             log.error(text, path=str(self.path), reason=reason)
 
     def _about(self, error: Exception) -> dict[str, str]:
-        return {"path": str(self.path), "reason": _reason_of(error)}
-
-    def _close(self) -> None:
-        if self._file:
-            self._file.close()
-        self._lock.close()
+        return {"path": str(self.path), "reason": reason_of(error)}
 
 
 def journal_path(config: EventsConfig) -> Path | None:
@@ -271,24 +227,15 @@ def try_journal(config: EventsConfig, *, alone: bool = True) -> None:
     path = journal_path(config)
     if path is None:
         return
-    _check_path(path)
-    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise ConfigError(f"events.journal: {path} cannot be written: {os.strerror(errno.EACCES)}")
+    _refuse(check_path(path))
+    if not is_writable(path):
+        _refuse(f"{path} cannot be written: {os.strerror(errno.EACCES)}")
     with suppress(sqlite3.Error, DamagedError):  # a damaged one is replaced
         check_owner(path)
     if alone and Lock.path_of(path).exists():
         Lock(path).close()
 
 
-def _check_path(path: Path) -> None:
-    try:
-        if not path.parent.is_dir():
-            raise ConfigError(f"events.journal: the folder {path.parent} does not exist: make it, or name another file")
-        if path.exists() and not path.is_file():
-            raise ConfigError(f"events.journal: {path} is not a file")
-    except OSError as error:
-        raise ConfigError(f"events.journal: {path} cannot be written: {error.strerror}") from error
-
-
-def _reason_of(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+def _refuse(reason: str | None) -> None:
+    if reason is not None:
+        raise ConfigError(f"events.journal: {reason}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +22,6 @@ _VERSION = 1
 _WAIT_S = 2.0  # for a lock of another program that reads the file
 _WAL_BYTES = 4 << 20
 _CHECKED_BYTES = 256 << 20  # a larger file is not checked at the start, which would take seconds
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _TABLES = (
     "CREATE TABLE events (number INTEGER PRIMARY KEY, recorded_at INTEGER NOT NULL, source TEXT NOT NULL,"
     " kind TEXT NOT NULL, rule TEXT, message TEXT NOT NULL)",
@@ -90,13 +87,13 @@ class JournalFile:
         try:
             with _damage_found():
                 self._prepare(path, now)
-                ((self.rows, last),) = self._db.execute("SELECT count(*), max(number) FROM events")
+                ((rows, last),) = self._db.execute("SELECT count(*), max(number) FROM events")
                 ((self.since,),) = self._db.execute("SELECT value FROM facts WHERE name = 'since'")
                 ((reserved,),) = self._db.execute("SELECT max(value) FROM facts WHERE name = 'reserved'")
         except BaseException:
             self._db.close()
             raise
-        self.last, self.reserved = int(last or 0), int(reserved or 0)
+        self.rows, self.last, self.reserved = int(rows), int(last or 0), int(reserved or 0)
         self._stat = os.stat(path)
 
     def totals(self) -> dict[Key, int]:
@@ -153,6 +150,17 @@ class JournalFile:
             return os.path.samestat(os.stat(path), self._stat)
         except OSError:
             return False
+
+    def set_totals(self, since: int, totals: Mapping[Key, int]) -> None:
+        """Replace all totals, and the time since when they count.
+
+        Raises:
+            DamagedError, sqlite3.Error: nothing was changed.
+        """
+        with self._transaction() as db:
+            db.execute("UPDATE facts SET value = ? WHERE name = 'since'", (since,))
+            db.execute("DELETE FROM totals")
+            db.executemany(_GROW, [(_encode(key).decode(), count) for key, count in totals.items()])
 
     def close(self) -> None:
         self._db.close()
@@ -220,38 +228,6 @@ def _opened_for_reading(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_WAIT_S)
 
 
-class Lock:
-    """Keeps a second daemon from writing to the same journal, until `close` or the end of the process.
-
-    A disk without room for the file of the lock gives a lock that keeps nobody out.
-
-    Raises:
-        ConfigError: another daemon has it, or the folder cannot be written.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._fd: int | None = None
-        try:
-            self._fd = os.open(self.path_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self.close()
-            raise ConfigError(f"events.journal: another Lookout writes to {path}: name another file") from error
-        except OSError as error:
-            self.close()
-            if error.errno not in NO_ROOM:
-                raise ConfigError(f"events.journal: {path} cannot be written: {error.strerror}") from error
-
-    @staticmethod
-    def path_of(journal: Path) -> Path:
-        return journal.with_name(f"{journal.name}.lock")
-
-    def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
-
 def read(path: Path, query: Query) -> list[Event]:
     """Events in the order of their numbers.
 
@@ -285,10 +261,17 @@ def replace_damaged(path: Path) -> Path:
     """
     target = path.with_name(path.name + DAMAGED)
     os.replace(path, target)
+    remove_leftovers(path)
+    return target
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what SQLite keeps beside a database that is gone: a new one would be taken for the old."""
+    if path.exists():
+        return
     for suffix in ("-wal", "-shm"):
         with suppress(FileNotFoundError):
             os.unlink(f"{path}{suffix}")
-    return target
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from daemon.analytics.journal import Journal, journal_path, try_journal
 from daemon.analytics.journal_file import DAMAGED, Query, read
 from daemon.clock import SystemClock
 from daemon.config import EventsConfig
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, LookoutError
 from daemon.messages import Event
 from tests.support.clock import ManualClock
 from tests.support.daemon import PATIENCE_S, ROOT, wait_until
@@ -234,6 +234,100 @@ def test_a_removed_journal_is_begun_anew(path: Path, clock: ManualClock) -> None
         rig.write()
         assert rig.journal is not None
         assert [row.seq for row in rig.journal.read(ALL)] == [1]
+
+
+def _remove_file(path: Path) -> None:
+    path.unlink()
+
+
+def _move_file(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+
+
+def _remove_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def _move_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("moved"))
+
+
+@pytest.mark.parametrize("take_away", [_remove_file, _move_file, _remove_folder, _move_folder])
+def test_every_event_is_in_the_journal_or_counted_as_lost(
+    take_away: Callable[[Path], None], tmp_path: Path, clock: ManualClock
+) -> None:
+    """Whatever happens to its file or folder while it is written; and totals go on, in the next run as well."""
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    path = folder / "events.sqlite"
+    with Rig(path, clock) as rig:
+        assert rig.journal is not None
+        for seq in range(40):
+            rig.events.on_event(crossing(seq))
+            if seq == 10:
+                rig.write()
+                take_away(path)
+            if seq == 20:
+                rig.write()  # finds no place, where the folder is gone
+                folder.mkdir(exist_ok=True)
+            if seq == 30:
+                rig.write()
+        rig.write()
+        kept = rig.journal.read(ALL)
+        assert [row.seq for row in kept][-10:] == [*range(30, 40)]
+        assert len(kept) + rig.journal.lost == 40
+        assert rig.events.counts()[0].totals[0].count == 40
+    with Rig(path, clock, instance="run-2") as rig:
+        assert rig.events.counts()[0].totals[0].count == 40
+
+
+class LateHand(ManualClock):
+    """A clock that removes a file when it is asked for the time of day: after the look at its place."""
+
+    path: Path | None = None
+
+    def utc_ns(self) -> int:
+        if self.path:
+            self.path.unlink()
+            self.path = None
+        return super().utc_ns()
+
+
+def test_a_file_that_goes_while_it_is_written_loses_nothing_unseen(path: Path) -> None:
+    clock = LateHand()
+    with Rig(path, clock) as rig:
+        assert rig.journal is not None
+        rig.events.on_event(crossing(0))
+        rig.write()
+        rig.events.on_event(crossing(1))
+        clock.path = path
+        rig.write()
+        assert not clock.path
+        assert [row.seq for row in rig.journal.read(ALL)] == [1]
+        assert rig.journal.lost == 1
+
+
+def test_a_reader_is_told_that_the_journal_is_gone_until_there_is_a_new_one(path: Path, clock: ManualClock) -> None:
+    with Rig(path, clock) as rig:
+        assert rig.journal is not None
+        rig.events.on_event(crossing(0))
+        rig.write()
+        path.unlink()
+        with pytest.raises(LookoutError, match="it was removed or moved"):
+            rig.journal.read(ALL)
+        rig.write()
+        assert rig.journal.read(ALL) == []
+        assert rig.journal.lost == 1
+
+
+def test_a_second_daemon_does_not_take_the_place_of_a_journal_that_was_moved(path: Path, clock: ManualClock) -> None:
+    """Its lock was moved with it."""
+    with Rig(path, clock) as rig:
+        for name in (path.name, f"{path.name}.lock"):
+            path.with_name(name).rename(path.with_name(f"moved-{name}"))
+        rig.write()
+        with pytest.raises(ConfigError, match="another Lookout writes to"):
+            Journal(path, EventsConfig(), runtime(clock))
 
 
 class Disk(Protocol):
