@@ -81,7 +81,7 @@ from daemon.system.limits import Limits
 from daemon.system.mps import Mps
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
-from daemon.system.tuning import configure_gc_and_switch_interval, raise_nofile_limit
+from daemon.system.tuning import check_room, configure_gc_and_switch_interval, raise_nofile_limit
 from detectors.factory import gpus, open_classifier, open_detector, passed_over
 from detectors.port import Detector, DetectorError, DetectorUnavailableError, HostImage, ModelInfo, SecondDetector
 from detectors.ranges import wanted_ranges
@@ -95,6 +95,7 @@ T = TypeVar("T")
 
 CUT_SHORT = 5  # exit code of a lossless replay that was stopped before its recordings ended
 _POLL_S = 0.05
+_OWN_THREADS = 16  # that begin with the sources, or later: of the API, of a change, of a stop
 _SERVER_POLL_S = 1.0  # while the server of the model is away at the start
 
 # Deadlines of the steps of `stop`, as shares of its time limit.
@@ -330,6 +331,7 @@ class App:
                     self._begin()
 
     def _begin(self) -> None:
+        check_room(_OWN_THREADS + len(self._config.active))
         self._log_model()
         self.health.watchdog.start()
         self._lanes.start(self._stop)

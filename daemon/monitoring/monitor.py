@@ -109,6 +109,13 @@ class Monitor(threading.Thread):
         self._reports = 0
         self.last: Metrics | None = None
 
+    def start(self) -> None:
+        """Raises:
+        RuntimeError: the system gives no thread.
+        """
+        self._subject.gpu.start()
+        super().start()
+
     def stop(self, timeout_s: float) -> None:
         """Report once more and end, within the time."""
         self._ending.set()
@@ -124,7 +131,6 @@ class Monitor(threading.Thread):
     def run(self) -> None:
         tick = min(_TICK_S, self._config.interval_s)
         try:
-            self._subject.gpu.start()
             with self._runtime.watchdog.pulse(self.name) as pulse:
                 while not self._clock.wait(self._ending, tick):
                     self._tick()

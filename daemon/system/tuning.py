@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import resource
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 from daemon.errors import LookoutError
 
 _MIN_FILES = 24  # enough for one synthetic source
+_SPARE_BYTES = 64 << 20  # of address space: packages that are imported later, and a heap of a thread
 
 
 def configure_gc_and_switch_interval(*, captures: bool = True) -> None:
@@ -45,6 +47,32 @@ def disable_core_dumps() -> None:
     """A core dump would hold passwords and keys. To get one, raise the limit of the running process with prlimit(1)."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))
+
+
+def check_room(threads: int) -> None:
+    """Whether the system gives so many more threads at once, and some memory beside their stacks.
+
+    Without it a daemon is nearly ready when it finds that it cannot go on.
+
+    Raises:
+        LookoutError: it does not.
+    """
+    end, started = threading.Event(), list[threading.Thread]()
+    try:
+        for _ in range(threads):
+            thread = threading.Thread(target=end.wait, name="room", daemon=True)
+            thread.start()
+            started.append(thread)
+        mmap.mmap(-1, _SPARE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except (RuntimeError, OSError, MemoryError) as error:
+        raise LookoutError(
+            f"the system gives no room for {threads} more threads and {_SPARE_BYTES >> 20} MiB: raise the limits "
+            f"(`ulimit -u`, `ulimit -v`, TasksMax, MemoryMax)"
+        ) from error
+    finally:
+        end.set()
+        for thread in started:
+            thread.join()
 
 
 def raise_nofile_limit() -> None:
