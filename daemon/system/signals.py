@@ -1,5 +1,7 @@
 """Signals: the first SIGTERM or SIGINT stops the daemon, the second ends the process at once. SIGHUP reloads.
 
+On a terminal SIGHUP says that the terminal was closed, and stops as well; `nohup` leaves it to reload.
+
 A thread handles the signals. Python would run handlers in the main thread between two instructions, where the thread
 may hold the lock that the handler needs, or be blocked in a library. So the handlers do nothing: the interpreter's C
 code writes each signal's number into a pipe, which the thread reads.
@@ -12,8 +14,9 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import NoReturn
 
 from daemon.errors import OutputError
@@ -21,6 +24,7 @@ from daemon.errors import OutputError
 _TO_STOP = (signal.SIGTERM, signal.SIGINT)
 _FOR_ALL = (*_TO_STOP, signal.SIGHUP)  # terminals and service managers send these to the whole group
 _END = b"\0"  # no signal has this number
+_STANDARD_STREAMS = 0, 1, 2
 
 
 @contextmanager
@@ -41,24 +45,33 @@ def ignore_stop_signals() -> None:
 
 
 def exit_on_signals() -> None:
-    """Until `stopping_on_signals` there is nothing to close: SIGTERM and SIGINT end the process with 0."""
+    """Until `stopping_on_signals` there is nothing to close: SIGTERM, SIGINT and the end of a terminal end the process
+    with 0."""
+    to_end = _to_end()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in _TO_STOP:
+    for number in to_end:
         signal.signal(number, _end_now)
     # A thread as well: a handler waits while the main thread is in a system call that began just after the signal, or
     # if another thread received it.
-    threading.Thread(target=_end_on_signal, args=(reading,), name="signals", daemon=True).start()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is nothing to reload yet
+    threading.Thread(target=_end_on_signal, args=(reading, to_end), name="signals", daemon=True).start()
+    if signal.SIGHUP not in to_end:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is nothing to reload yet
+
+
+def _to_end() -> tuple[signal.Signals, ...]:
+    """The signals that stop this process."""
+    reloads = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or not any(map(os.isatty, _STANDARD_STREAMS))
+    return _TO_STOP if reloads else _FOR_ALL
 
 
 def _end_now(_number: int, _frame: object) -> None:
     os._exit(0)
 
 
-def _end_on_signal(pipe: int) -> None:
-    while os.read(pipe, 1)[0] not in _TO_STOP:
+def _end_on_signal(pipe: int, to_end: Sequence[int]) -> None:
+    while os.read(pipe, 1)[0] not in to_end:
         pass  # SIGHUP
     os._exit(0)
 
@@ -69,10 +82,12 @@ def stopping_on_signals(stop: Callable[[], None], reload: Callable[[], object] |
 
     SIGHUPs that come before `reload` has returned count as one. The previous handlers are restored at the end.
     """
+    to_stop = _FOR_ALL if signal.getsignal(signal.SIGHUP) is _end_now else _to_end()
     with _pipe() as (reading, writing):
-        listener = threading.Thread(target=_listen, args=(reading, stop, reload), name="signals", daemon=True)
+        listening = _Listening(reading, to_stop, stop, reload)
+        listener = threading.Thread(target=listening.run, name="signals", daemon=True)
         listener.start()
-        numbers = _FOR_ALL if reload else _TO_STOP
+        numbers = _FOR_ALL if reload else to_stop
         wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         before = {number: signal.signal(number, _do_nothing) for number in numbers}
         try:
@@ -114,23 +129,34 @@ def _do_nothing(_number: int, _frame: object) -> None:
     """The number is in the pipe."""
 
 
-def _listen(reading: int, stop: Callable[[], None], reload: Callable[[], object] | None) -> None:
-    asked = False
-    poller = select.poll()
-    poller.register(reading, select.POLLIN)
-    while True:
-        poller.poll()
-        numbers = _read(reading)
-        for number in numbers:
-            if number in _TO_STOP:
-                if asked:
-                    os._exit(128 + number)
-                asked = True
-                stop()
-        if reload and signal.SIGHUP in numbers and not asked:
-            reload()
-        if 0 in numbers:
-            return
+@dataclass(frozen=True)
+class _Listening:
+    """Reads the numbers of signals from a pipe."""
+
+    pipe: int
+    to_stop: Sequence[int]
+    stop: Callable[[], None]
+    reload: Callable[[], object] | None
+
+    def run(self) -> None:
+        """Until the end is written."""
+        asked = False
+        poller = select.poll()
+        poller.register(self.pipe, select.POLLIN)
+        while True:
+            poller.poll()
+            numbers = _read(self.pipe)
+            for number in numbers:
+                # A shell and the system both say that a terminal is closed.
+                if number in _TO_STOP or (number in self.to_stop and not asked):
+                    if asked:
+                        os._exit(128 + number)
+                    asked = True
+                    self.stop()
+            if self.reload and signal.SIGHUP in numbers and not asked:
+                self.reload()
+            if 0 in numbers:
+                return
 
 
 def _read(pipe: int) -> bytes:

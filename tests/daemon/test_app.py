@@ -31,7 +31,7 @@ from daemon.pipeline.stages import Defaults, filter_of
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, DetectorUnavailableError, Image, Options, PreparedImage, StageTimes
-from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, receive_until, wait_until
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, is_state, receive_until, wait_until
 
 
 def _config(*sources: SourceConfig, audience: bool = False, **more: Any) -> Config:
@@ -209,6 +209,22 @@ def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             assert lookout.stop() == 0
             while "STOPPING=1" not in heard:
                 heard.append(listener.recv(200).decode())
+
+
+def test_a_terminal_that_is_closed_ends_run(tmp_path: Path) -> None:
+    """Before it is ready as well; nohup has it go on."""
+    config: dict[str, object] = {"sources": [{"id": "cam", "type": "synthetic"}]}
+    keyboard, terminal = os.openpty()
+    with Lookout(tmp_path, dict(config), terminal=terminal) as lookout, lookout.subscribe() as subscriber:
+        os.close(terminal)
+        receive_until(subscriber, is_state("cam", "up"))
+        os.close(keyboard)
+        assert lookout.process.wait(PATIENCE_S) == 0
+    with Lookout(tmp_path, dict(config)) as lookout, lookout.subscribe() as subscriber:
+        receive_until(subscriber, is_state("cam", "up"))
+        lookout.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: '"reloaded"' in lookout.log(), "the reload")
+        assert lookout.stop() == 0
 
 
 def test_curve_over_the_command_line(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ class Lookout:
         environment: added to this process's.
         files: limit of descriptors; this process's if None.
         tree: the code's folder.
+        terminal: its controlling terminal; none if None.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Lookout:
         environment: dict[str, str] | None = None,
         files: int | None = None,
         tree: Path = ROOT,
+        terminal: int | None = None,
     ) -> None:
         publisher = {"endpoint": f"tcp://127.0.0.1:{free_port()}", **dict(config.pop("publisher", {}))}  # type: ignore[call-overload]
         self.endpoint = str(publisher["endpoint"])
@@ -53,7 +55,15 @@ class Lookout:
         self._log = (folder / "log.jsonl").open("w+")
         limit = [] if files is None else ["prlimit", f"--nofile={files}"]
         command = [*limit, sys.executable, "-m", "daemon", "run", "-c", str(self.config)]
-        self.process = subprocess.Popen(command, stderr=self._log, cwd=tree, env={**os.environ, **(environment or {})})
+        stream = subprocess.DEVNULL if terminal is None else terminal
+        self.process = subprocess.Popen(
+            command if terminal is None else ["setsid", "--ctty", *command],
+            stdin=stream,
+            stdout=stream,
+            stderr=self._log,
+            cwd=tree,
+            env={**os.environ, **(environment or {})},
+        )
         self.inspect = psutil.Process(self.process.pid)
 
     def subscribe(self, *kinds: str, sources: tuple[str, ...] = ()) -> Subscriber:
