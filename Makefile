@@ -37,6 +37,9 @@ EXTRAS ?= http
 HOME_DIR := $(DESTDIR)/opt/lookout
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)/etc/systemd/system
+BIN_DIR := $(DESTDIR)/usr/local/bin
+DOC_DIR := $(DESTDIR)/usr/share/doc/lookout
+ROTATED := $(DESTDIR)/etc/logrotate.d/lookout
 
 .PHONY: demo page run bench test test-long coverage speed lint format schemas docs linkcheck soak image lock dist sbom install uninstall clean
 
@@ -110,7 +113,7 @@ sbom: $(VENV)/base
 
 install:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Lookout needs Python 3.10 or later"; exit 2; }
-	@install -d -m 755 $(HOME_DIR) $(ETC_DIR)/models $(UNIT_DIR)
+	@install -d -m 755 $(HOME_DIR) $(ETC_DIR)/models $(UNIT_DIR) $(BIN_DIR) $(DOC_DIR)/docs $(dir $(ROTATED))
 	@[ -x $(HOME_DIR)/bin/python ] || $(PYTHON) -m venv $(HOME_DIR)
 	@$(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade '.[$(EXTRAS)]'
 	@[ -z "$(DESTDIR)" ] || grep -rlIF "$(HOME_DIR)" $(HOME_DIR)/bin $(HOME_DIR)/pyvenv.cfg | \
@@ -119,13 +122,19 @@ install:
 	@[ -e $(ETC_DIR)/config.yaml ] || install -m 644 config.yaml $(ETC_DIR)/config.yaml
 	@[ -e $(ETC_DIR)/environment ] || install -m 600 /dev/null $(ETC_DIR)/environment
 	@install -m 644 systemd/lookout.service systemd/lookout@.service systemd/lookout-dashboard.service $(UNIT_DIR)/
+	@ln -sfn /opt/lookout/bin/lookout $(BIN_DIR)/lookout
+	@install -m 644 README.md CHANGELOG.md LICENSE THIRD_PARTY.md $(DOC_DIR)/
+	@install -m 644 docs/*.md $(DOC_DIR)/docs/
+	@[ -e $(ROTATED) ] || install -m 644 deploy/logrotate.conf $(ROTATED)
 	@[ -n "$(DESTDIR)" ] || systemctl daemon-reload || true
 	@echo "Installed. Edit $(ETC_DIR)/config.yaml, then: systemctl enable --now lookout"
 
 uninstall:
 	@[ -n "$(DESTDIR)" ] || systemctl disable --now lookout lookout-dashboard 2>/dev/null || true
 	@rm -f $(UNIT_DIR)/lookout.service $(UNIT_DIR)/lookout@.service $(UNIT_DIR)/lookout-dashboard.service
-	@rm -rf $(HOME_DIR)
+	@[ "$$(readlink $(BIN_DIR)/lookout)" != /opt/lookout/bin/lookout ] || rm $(BIN_DIR)/lookout
+	@rm -rf $(HOME_DIR) $(DOC_DIR)
+	@! cmp -s deploy/logrotate.conf $(ROTATED) || rm $(ROTATED)
 	@[ -n "$(DESTDIR)" ] || systemctl daemon-reload || true
 	@echo "Removed. $(ETC_DIR) and /var/lib/lookout, /var/cache/lookout, /var/log/lookout are yours to keep or delete."
 

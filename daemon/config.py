@@ -894,5 +894,8 @@ def _from_environment(match: re.Match[str]) -> str:
         return match[0][1:]
     value = os.environ.get(match[2])
     if value is None:
-        raise ValueError(f"the environment variable {match[2]} is not set")
+        raise ValueError(
+            f"the environment variable {match[2]} is not set: set it, or write it into a file `environment` beside "
+            "the configuration, and run as a user who may read that"
+        )
     return value

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from daemon.commands.environment import ConfigFile
 from daemon.commands.groups.options import LABELS
-from daemon.commands.paths import InputName, InputPath, OutputFolder
+from daemon.commands.paths import InputName, OutputFolder
 
 
 @click.command()
@@ -19,7 +20,7 @@ from daemon.commands.paths import InputName, InputPath, OutputFolder
     type=OutputFolder(),
     help="Folder of the results, one CLIP.jsonl for each recording, in the same folders as the recordings.",
 )
-@click.option("-c", "--config", type=InputPath(), help="Configuration file: the model, and how to track.")
+@click.option("-c", "--config", type=ConfigFile(), help="Configuration file: the model, and how to track.")
 @click.option(
     "--model",
     type=InputName(),

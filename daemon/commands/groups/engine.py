@@ -7,6 +7,7 @@ from typing import Any, cast, get_args
 
 import click
 
+from daemon.commands.environment import ConfigFile
 from daemon.commands.groups.options import CACHE, LABELS, takes_semantics
 from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
@@ -31,7 +32,7 @@ def engine() -> None:
 
 @engine.command()
 @click.argument("model", required=False, type=InputPath())
-@click.option("-c", "--config", type=InputPath(), help="What this configuration needs, instead of MODEL.")
+@click.option("-c", "--config", type=ConfigFile(), help="What this configuration needs, instead of MODEL.")
 @_PRECISION
 @_MAX_BATCH
 @_LEVEL

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import click
 
+from daemon.commands.environment import ConfigFile
 from daemon.commands.paths import InputName, InputPath
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig, fleet_of
@@ -17,7 +18,7 @@ from detectors.semantics import Activation, BoxUnits, Semantics
 CONFIG = click.option(
     "-c",
     "--config",
-    type=InputPath(),
+    type=ConfigFile(),
     default="config.yaml",
     show_default=True,
     help="Configuration file.",
