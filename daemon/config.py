@@ -5,9 +5,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args, get_type_hints
 
 import msgspec
 import yaml
@@ -17,6 +18,7 @@ from daemon.errors import ConfigError
 from daemon.files import read_text
 from daemon.fleet_config import FleetConfig, check_fleet
 from daemon.messages import Encoding, is_port
+from daemon.places import together
 from daemon.redact import Secret, Url, percent_encoded
 from daemon.rule_config import RuleConfig, check_rules
 from daemon.url_config import check_url
@@ -525,19 +527,42 @@ def parse(text: str, *, may_be_empty: bool = False) -> Config:
     for section, key in (("gpu", "mps"), ("events", "journal"), ("publisher", "masks"), ("publisher", "packets")):
         if isinstance(raw.get(section), dict) and raw[section].get(key) is False:
             raw[section][key] = "off"
-    _check_variables(raw, Config)
-    found: Config = convert(raw, Config, _hook)
-    return check(found, may_be_empty=may_be_empty)
+    try:
+        _check_variables(raw, Config)
+        found: Config = convert(raw, Config, _hook)
+        return check(found, may_be_empty=may_be_empty)
+    except ConfigError as error:
+        raise together([str(error), *_mistakes(raw)], text, _Loader) from error
 
 
-def _check_variables(raw: object, kind: type) -> None:
+def _mistakes(raw: Mapping[str, Any]) -> Iterator[str]:
+    """The first mistake of each section and of each source."""
+    kinds = get_type_hints(Config, include_extras=True)
+    kinds.pop("sources")
+    for key in kinds.keys() & raw.keys():
+        try:
+            _check_variables({key: raw[key]}, Config)
+            convert(raw[key], kinds[key], _hook, key)
+        except ConfigError as error:
+            yield str(error)
+    sources = raw.get("sources")
+    for index, source in enumerate(sources if isinstance(sources, list) else []):
+        where = f"sources[{index}]"
+        try:
+            _check_variables(source, cast(type, SourceConfig), f"{where}.")
+            _check_source(convert(source, SourceConfig, _hook, where), f"{where}.")
+        except ConfigError as error:
+            yield str(error)
+
+
+def _check_variables(raw: object, kind: type, before: str = "") -> None:
     for where, value in strings(raw):
         if _SURROGATES.search(value) and not is_path(where, raw, kind):
-            raise ConfigError(f"{where}: has bytes that are no text in UTF-8")
+            raise ConfigError(f"{before}{where}: has bytes that are no text in UTF-8")
         if any(not found[1] for found in _VARIABLE.finditer(value)) and not is_secret(where, raw, kind):
             raise ConfigError(
-                f"{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself, or $${{NAME}} in a "
-                "path that has this text"
+                f"{before}{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself, or "
+                "$${{NAME}} in a path that has this text"
             )
 
 

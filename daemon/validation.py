@@ -35,18 +35,21 @@ def read_yaml(text: str, loader: type[yaml.SafeLoader]) -> object:
         raise ConfigError(f"not YAML: {_message_of(error)}") from error
 
 
-def convert(raw: object, kind: Any, hook: Any) -> Any:
+def convert(raw: object, kind: Any, hook: Any, where: str = "") -> Any:
     """Convert a value to a type, by msgspec.
+
+    Args:
+        where: the path of the value, for messages.
 
     Raises:
         ConfigError: the message has the path of the key, the allowed values and the value; never a secret's value.
     """
-    for reason in _not_convertible(raw):
+    for reason in _not_convertible(raw, where):
         raise ConfigError(reason)
     try:
         return msgspec.convert(raw, kind, dec_hook=hook)
     except msgspec.ValidationError as error:
-        raise ConfigError(_explain(str(error), raw, inspect.type_info(kind))) from error
+        raise ConfigError(_explain(str(error), raw, inspect.type_info(kind), where)) from error
 
 
 def strings(value: object, path: str = "") -> Iterator[tuple[str, str]]:
@@ -72,7 +75,7 @@ def is_path(path: str, raw: object, kind: Any) -> bool:
     return isinstance(wanted, inspect.CustomType) and issubclass(wanted.cls, Path | Url)
 
 
-def _explain(message: str, raw: object, kind: inspect.Type) -> str:
+def _explain(message: str, raw: object, kind: inspect.Type, before: str) -> str:
     """msgspec's "text - at `$.sources[0].url`" as "sources[0].url: must be ..."."""
     text, _, where = message.partition(" - at `")
     path = where.rstrip("`").lstrip("$").lstrip(".")
@@ -89,6 +92,7 @@ def _explain(message: str, raw: object, kind: inspect.Type) -> str:
         text = f"must be one of {', '.join(tags)}, not {_shown(value)}{advice}"
     elif text.startswith(("Expected", "Invalid")) and wanted is not None:
         text = f"must be {_words(wanted)}, not {_kind_of(value) if _holds_secret(wanted) else _shown(value)}"
+    path = f"{before}.{path}" if before and path[:1] not in ("", "[") else before + path
     return f"{path}: {text}" if path else text
 
 

@@ -32,7 +32,7 @@ GPU_FILES = (
 
 # Of the daemon, lowest first: each imports only what stands before it. A file at the top of daemon/ is a package.
 LAYERS = (
-    ("errors", "clock", "appended_file", "files", "redact", "messages", "validation", "geometry", "schedule"),
+    ("errors", "clock", "appended_file", "files", "redact", "messages", "validation", "places", "geometry", "schedule"),
     ("epochs",),
     ("rule_config",),
     ("view_config", "url_config", "fleet_config", "batch_config"),

@@ -161,6 +161,23 @@ def test_what_a_password_is_made_of_does_not_matter(source: str, address: str, m
     assert found.address == address
 
 
+def test_all_mistakes_are_named_at_once_with_their_lines() -> None:
+    """Of 150 cameras two have one, and another key; of more than ten the others are counted."""
+    rows = [f"  - id: door-{number}\n    type: av\n    url: rtsp://192.0.2.1/{number}\n" for number in range(150)]
+    rows[87] = rows[87].replace("url:", "urll:")
+    rows[119] += "    max_fps: -1\n"
+    text = "model: {path: demo.onnx}\nsources:\n" + "".join(rows) + "lanes: many\n"
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text)
+    assert str(caught.value) == (
+        "3 mistakes: sources[87]: unknown key `urll`; did you mean `url`? (door-87, line 266); "
+        "sources[119].max_fps: must be a number between 0.001 and 1000, not -1 (door-119, line 363); "
+        "lanes: must be a whole number between 1 and 16, not 'many' (line 454)"
+    )
+    with pytest.raises(ConfigError, match=r"^150 mistakes: .*\(door-9, line 31\); and 140 more$"):
+        config.parse(text.replace("lanes: many\n", "").replace("urll:", "url:").replace("type: av", "type: video"))
+
+
 def test_a_dollar_more_stands_for_the_text_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In URLs, secrets and paths; and what is written again is as it was."""
     monkeypatch.setenv("PW", "hunter2")
