@@ -209,6 +209,7 @@ def test_check_finds_what_would_end_run(tmp_path: Path, capsys: pytest.CaptureFi
             "http": ({"enabled": True, "port": port}, f"http: cannot bind 127.0.0.1:{port}"),
             "log": ({"file": str(tmp_path / "no" / "log")}, "log.file: "),
             "monitor": ({"frames_file": str(tmp_path)}, "monitor.frames_file: "),
+            "events": ({"snapshots": {"folder": "/proc/version/pictures"}}, "events.snapshots.folder"),
         }
         for key, (value, words) in parts.items():
             command = _config(tmp_path, **{key: value})
@@ -230,6 +231,35 @@ def test_check_finds_what_would_end_run(tmp_path: Path, capsys: pytest.CaptureFi
     assert "shorter than 16 characters" in capsys.readouterr().out
     assert invoke(["check", *_config(tmp_path, log={"file": str(tmp_path / "new.log")})]) == 0
     assert not (tmp_path / "new.log").exists()
+
+
+def test_check_asks_the_coordinator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may come back, so `run` waits for it: but without a word nobody would know why there are no sources."""
+    fleet = {"coordinator": "etcd://127.0.0.1:1"}
+    assert invoke(["check", *_config(tmp_path, fleet=fleet, sources=[])]) == 2
+    said = capsys.readouterr().out
+    assert "fleet.coordinator: " in said
+    assert "has no sources until then" in said
+
+
+def test_a_process_without_room_says_so_before_it_is_ready() -> None:
+    """In one line, and not by a thread that cannot be started once it runs."""
+    code = """
+import os, resource
+from daemon.errors import LookoutError
+from daemon.system.tuning import check_room
+check_room(4)
+pages = int(open("/proc/self/statm").read().split()[0])
+most = pages * os.sysconf("SC_PAGE_SIZE") + (96 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+try:
+    check_room(64)
+except LookoutError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.startswith("the system gives no room for 64 more threads")
+    assert done.stdout.count("\n") == 1
 
 
 def test_watch_once_is_a_health_check(capsys: pytest.CaptureFixture[str]) -> None:
