@@ -54,6 +54,7 @@ from daemon.fleet.own_figures import parts_of
 from daemon.fleet.placer import Placer, PlacerThread
 from daemon.http import open_http
 from daemon.http.snapshots import Snapshots
+from daemon.log import set_level
 from daemon.messages import Metrics, State, VideoFormat
 from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import FrameStatsListener, Monitor, Subject
@@ -237,7 +238,7 @@ class App:
             self.sources,
             self._lanes,
             ModelLoader(open_detector, trial, self.second.memory_bytes),
-            partial(self._reload_secrets, access),
+            partial(self._reload_settings, access),
             self._runtime,
         )
         self._make_fleet_parts(undo, admission)
@@ -763,6 +764,7 @@ class App:
             publisher=self.publisher.metrics,
             report=lambda: self.monitor.last,
             refused=lambda: access.refused,
+            reloads=lambda: self.changes.reloads,
             events=self.events,
             classifiers=self.second.metrics,
             fleet=fleet,
@@ -829,8 +831,8 @@ class App:
         """Read the configuration file again. Several requests before it begins cause one reload."""
         return self.changes.submit_reload(lambda _: self._read())
 
-    def _reload_secrets(self, access: Access | None, new: Config) -> Callable[[], None]:
-        """Read keys and tokens again; the returned function puts them into use.
+    def _reload_settings(self, access: Access | None, new: Config) -> Callable[[], None]:
+        """Read keys and tokens again; the returned function puts them into use, and how to log and to report.
 
         Raises:
             ConfigError: a file cannot be read.
@@ -840,6 +842,8 @@ class App:
         def apply() -> None:
             for each in reloads:
                 each()
+            set_level(new.log)
+            self.monitor.reconfigure(new.monitor)
 
         return apply
 

@@ -99,6 +99,7 @@ for command in (
     running.run,
     running.init,
     running.check,
+    running.reload,
     running.health,
     running.watch,
     running.events,

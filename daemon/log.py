@@ -38,6 +38,11 @@ def logging(config: LogConfig) -> Iterator[None]:
         yield
 
 
+def set_level(config: LogConfig) -> None:
+    """Log from another level on, in this process."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.level]))
+
+
 def _open(path: Path | None) -> LogFile:
     try:
         return LogFile(AppendedFile(path) if path else StandardError())

@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 OpenDetector = Callable[[Backend, Options], Detector]
 TryModel = Callable[[Backend, Options, LogConfig, Stop], None]
 PersistSources = Callable[[Sequence[SourceConfig]], None]
-ReloadSecrets = Callable[[Config], Callable[[], None]]
+ReloadSettings = Callable[[Config], Callable[[], None]]
 _MAX_ABANDONED = 3  # models that were given up and are still opening
 _POLL_S = 0.5
 
@@ -78,10 +78,12 @@ class Changes(threading.Thread):
     """Takes requests from any thread, and applies them in order in its own.
 
     Args:
-        reload_secrets: reads keys and tokens again; the function that it returns puts them into use.
+        reload_settings: reads keys and tokens again; the function that it returns puts them into use, and those
+            settings of the new configuration that are of no source and no model.
 
     Attributes:
         config: the current configuration.
+        reloads: the number of reloads that were applied (True), and that were refused (False).
     """
 
     def __init__(
@@ -90,13 +92,14 @@ class Changes(threading.Thread):
         sources: SourceManager,
         lanes: Lanes,
         loader: ModelLoader,
-        reload_secrets: ReloadSecrets,
+        reload_settings: ReloadSettings,
         runtime: Runtime,
     ) -> None:
         super().__init__(name="changes", daemon=True)
         self.config = config
+        self.reloads = {True: 0, False: 0}
         self._sources, self._lanes = sources, lanes
-        self._loader, self._reload_secrets = loader, reload_secrets
+        self._loader, self._reload_settings = loader, reload_settings
         self._runtime, self._clock = runtime, runtime.clock
         self._waiting: deque[_Request] = deque()
         self._parked: _Request | None = None  # waits for a model
@@ -223,7 +226,7 @@ class Changes(threading.Thread):
             if request.dry_run:
                 return change
             self._lanes.prepare_analytics(new)
-            use_secrets = self._reload_secrets(new) if request.reloads else None
+            use_settings = self._reload_settings(new) if request.reloads else None
             if request.persist:
                 # The last step that may fail, and before any later change: a reload reads the file.
                 request.persist(new.sources)
@@ -232,8 +235,8 @@ class Changes(threading.Thread):
         finally:
             if generation:  # the model is not needed any more
                 generation.retire()
-        if use_secrets:
-            use_secrets()
+        if use_settings:
+            use_settings()
         self._commit(new, change, captures, filters, adopted)
         return change
 
@@ -354,6 +357,7 @@ class Changes(threading.Thread):
 
     def _finish(self, request: _Request, change: Change) -> None:
         if request.reloads:
+            self.reloads[True] += 1
             self._sources.retry()
             systemd.notify("READY=1")
         request.future.set_result(change)
@@ -361,6 +365,7 @@ class Changes(threading.Thread):
     def _refuse(self, request: _Request, error: Exception) -> None:
         if request.reloads:
             if not isinstance(error, StoppingError):
+                self.reloads[False] += 1
                 log.error("reload refused: nothing has changed", reason=str(error))
             systemd.notify("READY=1")
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -12,6 +12,7 @@ from daemon.pipeline.stages import Defaults
 from detectors.port import Size
 
 _HOT = ("sources", "model", "tracking")
+_HOT_KEYS = {"log": ("level",), "monitor": ("interval_s", "stall_after_s")}
 _WITHOUT_RECONNECT = ("confidence", "labels", "tracking", "rules", "roi", "tiles", "input_size")  # keys of a source
 
 
@@ -23,6 +24,7 @@ class Change:
     changed: sources that must reconnect.
     refiltered: sources with new confidence, labels, tracking, rules, roi, tiles or input size only.
     model: the model or its options have changed, or a source needs a lower threshold or another input size.
+    settings: other keys, such as `log.level`.
     """
 
     added: list[SourceConfig]
@@ -30,6 +32,7 @@ class Change:
     changed: list[SourceConfig]
     refiltered: list[SourceConfig]
     model: bool
+    settings: list[str] = field(default_factory=list)
 
     @property
     def summary(self) -> dict[str, object]:
@@ -38,6 +41,7 @@ class Change:
             "added": [source.id for source in self.added],
             "removed": self.removed,
             "changed": [source.id for source in (*self.changed, *self.refiltered)],
+            "settings": self.settings,
         }
         return {**{name: ids for name, ids in rows.items() if ids}, **({"model": True} if self.model else {})}
 
@@ -51,7 +55,9 @@ def difference(old: Config, new: Config) -> Change:
     same_tokens = msgspec.structs.replace(
         new.http, token=old.http.token, token_file=old.http.token_file, tokens=old.http.tokens
     )
-    compared = msgspec.structs.replace(new, http=same_tokens)
+    hot = {name: {key: getattr(getattr(old, name), key) for key in keys} for name, keys in _HOT_KEYS.items()}
+    others = {name: msgspec.structs.replace(getattr(new, name), **keys) for name, keys in hot.items()}
+    compared = msgspec.structs.replace(new, http=same_tokens, **others)
     cold = [
         name for name in old.__struct_fields__ if name not in _HOT and getattr(old, name) != getattr(compared, name)
     ]
@@ -73,6 +79,12 @@ def difference(old: Config, new: Config) -> Change:
         changed=[source for source in both if source not in refiltered],
         refiltered=refiltered,
         model=not (is_same_model(old.model, new.model) and suits(old, new)),
+        settings=[
+            f"{name}.{key}"
+            for name, keys in hot.items()
+            for key, value in keys.items()
+            if getattr(getattr(new, name), key) != value
+        ],
     )
 
 

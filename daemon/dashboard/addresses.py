@@ -106,13 +106,13 @@ def _from_config(row: DaemonConfig, token: Secret | None) -> DaemonAddress:
 def _own(config: Config, token: Secret | None) -> DaemonAddress:
     """The daemon that runs with this configuration, on this machine."""
     publisher, key = config.publisher, server_key_of(config.publisher)
-    http = _own_http(config.http) if config.http.enabled else None
+    http = own_http(config.http) if config.http.enabled else None
     endpoint: str | None = re.sub(r"^tcp://(\*|0\.0\.0\.0)(?=:)", "tcp://127.0.0.1", publisher.endpoint)
     if endpoint and endpoint.endswith((":*", ":0")):
         endpoint = None
     if endpoint is None and http is None:
         raise ConfigError("publisher.endpoint has no fixed port: set one, or http.enabled, so that the page can ask")
-    return DaemonAddress("here", endpoint, http, token or _operator(config.http), key, is_here=True)
+    return DaemonAddress("here", endpoint, http, token or operator_of(config.http), key, is_here=True)
 
 
 def server_key_of(publisher: PublisherConfig) -> str | None:
@@ -128,13 +128,14 @@ def server_key_of(publisher: PublisherConfig) -> str | None:
     return zmq.curve_public(secret_key(publisher.curve)).decode()
 
 
-def _own_http(http: HttpConfig) -> str:
+def own_http(http: HttpConfig) -> str:
+    """The URL of the HTTP API on this machine."""
     host = _ANYWHERE.get(http.host, http.host)
     shown = f"[{host}]" if ":" in host else host
     return f"{'https' if http.tls_certificate else 'http'}://{shown}:{http.port}"
 
 
-def _operator(http: HttpConfig) -> Secret | None:
+def operator_of(http: HttpConfig) -> Secret | None:
     """A token of the daemon's own configuration: one that may change sources, or else one that may view."""
     rows = [("operate", http.token, http.token_file), *((row.role, row.token, row.token_file) for row in http.tokens)]
     for role in ("operate", "view"):

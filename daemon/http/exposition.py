@@ -64,6 +64,7 @@ class Figures:
     Attributes:
         report: the monitor's last, None before the first.
         refused: HTTP requests without a valid token since the start.
+        reloads: those that were applied (True), and those refused (False).
         classifiers: the accounts of classifiers, by name.
         fleet: None for a daemon without one.
     """
@@ -72,6 +73,7 @@ class Figures:
     publisher: Callable[[], PublisherMetrics]
     report: Callable[[], Metrics | None]
     refused: Callable[[], int]
+    reloads: Callable[[], dict[bool, int]]
     events: EventPublisher
     classifiers: Callable[[], dict[str, ClassifierMetrics]]
     fleet: FleetParts | None = None
@@ -117,6 +119,10 @@ class Exposition(Collector):
         yield CounterMetricFamily(
             "lookout_http_refused", "Requests without a valid token.", value=self._figures.refused()
         )
+        reloads = CounterMetricFamily("lookout_reloads", "Reloads of the configuration.", labels=["result"])
+        for is_applied, count in self._figures.reloads().items():
+            reloads.add_metric(["applied" if is_applied else "refused"], count)
+        yield reloads
         yield from self._events()
         yield from _crops(self._figures.classifiers())
         yield from self._build()

@@ -128,11 +128,14 @@ class Monitor(threading.Thread):
         """Add a listener; before the start."""
         self._listeners = (*self._listeners, listener)
 
+    def reconfigure(self, config: MonitorConfig) -> None:
+        """Report at another interval, and take sources for stalled after another time."""
+        self._config = config
+
     def run(self) -> None:
-        tick = min(_TICK_S, self._config.interval_s)
         try:
             with self._runtime.watchdog.pulse(self.name) as pulse:
-                while not self._clock.wait(self._ending, tick):
+                while not self._clock.wait(self._ending, min(_TICK_S, self._config.interval_s)):
                     self._tick()
                     pulse.beat()
                 self._drain()

@@ -109,6 +109,7 @@ _CASES: dict[str, Sequence[object]] = {
     "init out": ("init", "{clip}", "--model", DEMO_MODEL, "--out", _PATH),
     "check config": ("check", "-c", _PATH),
     "check draw": ("check", "-c", "{config}", "--draw", _PATH),
+    "reload config": ("reload", "-c", _PATH),
     "health config": ("health", "-c", _PATH),
     "watch server_key": ("watch", "--once", "--server-key", _PATH),
     "watch secret_key": ("watch", "--once", "--server-key", "0" * 40, "--secret-key", _PATH),

@@ -20,6 +20,7 @@ import psutil
 import pytest
 import yaml
 
+from daemon.cli import invoke
 from daemon.config import parse
 from daemon.errors import ConfigError
 from daemon.messages import Detections, Status
@@ -365,3 +366,38 @@ def test_the_description_is_true(served: Served) -> None:
 def test_bad_settings(http: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse(f"model: {{path: m}}\nsources: [{{id: a, type: synthetic}}]\nhttp: {http}\n")
+
+
+def test_levels_and_intervals_change_while_it_runs_and_a_refusal_is_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`lookout reload` says what the daemon made of the file."""
+    served = Served(tmp_path)
+    file = served.lookout.config
+    whole = yaml.safe_load(file.read_text())
+
+    def reload(**changes: object) -> tuple[int, str]:
+        file.write_text(yaml.safe_dump(whole | changes))
+        code = invoke(["reload", "-c", str(file)])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    changed = {"log": {"format": "json", "level": "error"}, "monitor": {"interval_s": 0.3, "stall_after_s": 60}}
+    assert reload(**changed) == (0, "reloaded: settings: log.level, monitor.interval_s\n")
+    quiet = served.lookout.log().count('"level": "info"')
+    assert served.client.get("/api/v1/config").json()["monitor"]["interval_s"] == 0.3
+    code, said = reload(**changed, lanes=3)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "nothing has changed: lanes: cannot change while running" in said
+    assert served.lookout.log().count('"level": "info"') == quiet
+    assert reload(log=changed["log"], monitor={"interval_s": 0.3, "stall_after_s": 60, "stuck_after_s": 9})[0] == 2
+    figures = served.client.get("/metrics").text
+    assert 'lookout_reloads_total{result="refused"} 2.0' in figures
+    assert 'lookout_reloads_total{result="applied"} 1.0' in figures
+    file.write_text(yaml.safe_dump(whole | {"http": {"enabled": False}}))
+    assert invoke(["reload", "-c", str(file)]) == 2
+    assert "set http.enabled, or give --pid" in capsys.readouterr().err
+    file.write_text("sources: nothing")
+    assert invoke(["reload", "-c", str(file), "--pid", str(served.lookout.process.pid)]) == 2
+    assert served.lookout.stop() == 0
+    served.close()

@@ -75,6 +75,17 @@ def check(config: Path, running: bool, draw: Path | None) -> int:
 
 @click.command()
 @CONFIG
+@click.option("--pid", type=click.IntRange(1), help="Of the daemon, to signal it where http.enabled is not set.")
+def reload(config: Path, pid: int | None) -> int:
+    """Have the daemon that runs with this configuration read it again; 2 with the reason if it refuses."""
+    from daemon.commands.reload import reload as ask
+
+    click.echo(ask(config, pid))
+    return 0
+
+
+@click.command()
+@CONFIG
 def health(config: Path) -> int:
     """Ask the daemon that runs with this configuration for a sign of life; 0 if there is one, 1 if not."""
     from daemon.commands.health import probe
