@@ -219,6 +219,7 @@ class App:
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         self.health.conditions.append(lambda: self._lanes.unavailable)
         self.health.conditions.append(lambda: self.ledger.fault_of_model)
+        self.health.notes.append(lambda: self._overload.reason)
         closing.pop_all()
         undo.callback(self._lanes.retire)
         backend = self._in_time(undo, "looking for the GPU's decoder", lambda _: find_hardware(config, self._planned))
@@ -653,7 +654,7 @@ class App:
             admission.learn(metrics)
             self._overload.learn(metrics)
 
-        return on_metrics if self._grants else admission.learn
+        return on_metrics
 
     def _on_tick(self, check: Callable[[int], None]) -> Callable[[int], None]:
         def on_tick(now_ns: int) -> None:
@@ -765,6 +766,7 @@ class App:
             report=lambda: self.monitor.last,
             refused=lambda: access.refused,
             reloads=lambda: self.changes.reloads,
+            is_overloaded=lambda: self._overload.reason is not None,
             events=self.events,
             classifiers=self.second.metrics,
             fleet=fleet,

@@ -65,6 +65,7 @@ class Figures:
         report: the monitor's last, None before the first.
         refused: HTTP requests without a valid token since the start.
         reloads: those that were applied (True), and those refused (False).
+        is_overloaded: it loses frames because they are too many.
         classifiers: the accounts of classifiers, by name.
         fleet: None for a daemon without one.
     """
@@ -74,6 +75,7 @@ class Figures:
     report: Callable[[], Metrics | None]
     refused: Callable[[], int]
     reloads: Callable[[], dict[bool, int]]
+    is_overloaded: Callable[[], bool]
     events: EventPublisher
     classifiers: Callable[[], dict[str, ClassifierMetrics]]
     fleet: FleetParts | None = None
@@ -119,6 +121,8 @@ class Exposition(Collector):
         yield CounterMetricFamily(
             "lookout_http_refused", "Requests without a valid token.", value=self._figures.refused()
         )
+        text = "1 if more than a twentieth of all frames was lost for half a minute, because they were too many."
+        yield GaugeMetricFamily("lookout_overloaded", text, self._figures.is_overloaded())
         reloads = CounterMetricFamily("lookout_reloads", "Reloads of the configuration.", labels=["result"])
         for is_applied, count in self._figures.reloads().items():
             reloads.add_metric(["applied" if is_applied else "refused"], count)

@@ -24,6 +24,7 @@ class Health:
         exit_code: for the failure.
         is_ready: started and not stopping.
         degraded: reasons by part, of parts that have failed and that detection goes on without.
+        notes: each returns what is wrong though detection gives results; None if nothing is.
         conditions: each returns why detection gives no results now, though the daemon works; None if it does.
     """
 
@@ -34,6 +35,7 @@ class Health:
         self.exit_code = PART_FAILED
         self.is_ready = False
         self.degraded: dict[str, str] = {}
+        self.notes: list[Callable[[], str | None]] = []
         self.conditions: list[Callable[[], str | None]] = []
 
     def degrade(self, part: str, reason: str) -> None:
@@ -60,10 +62,11 @@ class Health:
         return [reason for condition in self.conditions if (reason := condition())]
 
     def warnings(self) -> list[str]:
-        """Other parts that are stuck or have failed; detection goes on without them."""
+        """Other parts that are stuck or have failed, and notes; detection goes on."""
         stuck = [str(row) for row in self.watchdog.stuck_parts() if not row.vital]
         return [
             *stuck,
             *self.waits_for(),
+            *(note for ask in self.notes if (note := ask())),
             *(f"{part} has failed: {reason}" for part, reason in [*self.degraded.items()]),
         ]

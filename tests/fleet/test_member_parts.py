@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from daemon.config import Config, CurveConfig, HttpConfig, ModelConfig, PublisherConfig, check, parse
 from daemon.control.plan import planned_processes
@@ -90,6 +92,18 @@ def test_a_member_that_loses_frames_for_long_says_so_and_what_it_can_do() -> Non
     assert overload.lowered(_CAPACITY).detector == 40.0  # it would be too much again
     _lose(overload, clock, 700, "superseded", 0.0)
     assert overload.lowered(_CAPACITY) == _CAPACITY
+
+
+def test_too_much_is_said_once_a_while() -> None:
+    """In the log, which a daemon of no fleet has as well; and when it is over."""
+    clock = ManualClock()
+    overload = Overload(clock)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
+    with capture_logs() as lines:
+        _lose(overload, clock, 900, "superseded", 0.9)
+        _lose(overload, clock, 5, "superseded", 0.0)
+    assert [line["event"] for line in lines] == ["too much for this machine"] * 2 + ["no longer too much"]
+    assert lines[0]["reason"] == "detection does not keep up: 90% of all frames are lost"
 
 
 def test_late_decoding_lowers_what_decoders_can_do() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from daemon.app import App
 from daemon.client import Subscriber
+from daemon.clock import SystemClock
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
 from daemon.messages import Detections, Metrics
 from daemon.pipeline.ledger import Rows
@@ -42,6 +43,36 @@ def test_every_frame_is_accounted_for_where_there_are_too_many() -> None:
 
 def _superseded(app: App) -> int:
     return sum(count.dropped.superseded for count in app.ledger.counts().values())
+
+
+class LeapingClock(SystemClock):
+    """A clock that can be put forward."""
+
+    leap_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return super().monotonic_ns() + self.leap_ns
+
+
+def test_a_daemon_of_no_fleet_says_that_it_is_too_much() -> None:
+    """In its health, after half a minute of it."""
+    clock = LeapingClock()
+    config = Config(
+        model=ModelConfig(path=Path("none"), max_batch=8),
+        sources=[SyntheticConfig(id=f"cam-{number}", seed=number, width=160, height=90) for number in range(8)],
+        publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*"),
+        monitor=MonitorConfig(interval_s=0.2, stall_after_s=600, stuck_after_s=600),
+    )
+    app = App(config, open_detector=lambda _, options: FakeDetector(options, 0.1), clock=clock)
+    app.start()
+    try:
+        wait_until(lambda: _superseded(app) > 200, "frames are superseded")
+        assert app.health.warnings() == []
+        clock.leap_ns = 31_000_000_000
+        wait_until(app.health.warnings, "it is said")
+    finally:
+        assert app.stop() == 0
+    assert "does not keep up" in app.health.warnings()[0]
 
 
 def test_each_drop_has_its_row() -> None:
