@@ -16,7 +16,7 @@ _SHOWN = 10
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Location:
     """Attributes:
     line: from 1.
     id: of the source; empty without one.
@@ -47,7 +47,7 @@ def together(mistakes: Sequence[str], text: str, loader: type[yaml.SafeLoader]) 
     return ConfigError(shown if len(lines) == 1 else f"{len(lines)} mistakes: {shown}{more}")
 
 
-def _place_of(message: str, node: yaml.Node | None) -> _Place | None:
+def _place_of(message: str, node: yaml.Node | None) -> _Location | None:
     """None where the message names no key of the file."""
     path, colon, words = message.partition(": ")
     steps = _STEP.findall(path) if colon and " " not in path else []
@@ -62,7 +62,7 @@ def _place_of(message: str, node: yaml.Node | None) -> _Place | None:
         if isinstance(node, yaml.MappingNode) and not id and path.startswith("sources["):
             _, own = _child(node, "id")
             id = own.value if isinstance(own, yaml.ScalarNode) else ""
-    return None if line is None else _Place(line, id)
+    return None if line is None else _Location(line, id)
 
 
 def _child(node: yaml.Node | None, step: str) -> tuple[yaml.Node | None, yaml.Node | None]:

@@ -21,7 +21,7 @@ _MAX_BYTES = 1 << 20
 
 
 def reload(path: Path, process: int | None) -> str:
-    """What has changed, in words.
+    """Reload, and return the changes in words.
 
     Args:
         path: of the configuration file.
@@ -32,13 +32,13 @@ def reload(path: Path, process: int | None) -> str:
     """
     config = load_effective(path)
     if config.http.enabled:
-        return _ask(config.http)
+        return _request_reload(config.http)
     if process is None:
         raise LookoutError("the daemon's answer comes over HTTP: set http.enabled, or give --pid to signal it without")
     return _signal(process, config)
 
 
-def _ask(http: HttpConfig) -> str:
+def _request_reload(http: HttpConfig) -> str:
     url = f"{own_http(http)}/api/v1/reload"
     headers = {"Content-Type": "application/json"}
     if token := operator_of(http):

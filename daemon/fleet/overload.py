@@ -14,7 +14,7 @@ from daemon.messages import Metrics
 log = structlog.get_logger(__name__)
 _LOST_SHARE, _CALM_SHARE = 0.05, 0.01
 _SUSTAINED_NS = 30_000_000_000
-_SAID_AGAIN_NS = 600_000_000_000
+_LOGGED_AGAIN_NS = 600_000_000_000
 _REMEMBERED_NS = 600_000_000_000  # the lower capacity stays for so long after the last loss
 _BY_DECODING = ("late",)
 _BY_DETECTION = ("superseded", "stale", "outbox_full")
@@ -42,7 +42,7 @@ class Overload:
         self._before: dict[str, _Sums] = {}  # by source
         self._since_ns: int | None = None  # of the present losses
         self._lost_ns = 0
-        self._said_ns = 0
+        self._logged_ns = 0
         self._detector: float | None = None  # pictures a second that it did
         self._decoded = 1.0  # share of pictures that decoding was in time for
 
@@ -59,7 +59,7 @@ class Overload:
             self._lost_ns = now
             if now - self._since_ns >= _SUSTAINED_NS:
                 self._note(metrics.fps, share, late / captured, by_decoding=late > detection)
-                self._say(now, metrics.fps)
+                self._log(now, metrics.fps)
             return
         self._since_ns = None
         if share < _CALM_SHARE:
@@ -79,16 +79,16 @@ class Overload:
             cpu_decoding=capacity.cpu_decoding * self._decoded,
         )
 
-    def _say(self, now: int, fps: float) -> None:
-        if not self._said_ns or now - self._said_ns >= _SAID_AGAIN_NS:
-            self._said_ns = now
+    def _log(self, now: int, fps: float) -> None:
+        if not self._logged_ns or now - self._logged_ns >= _LOGGED_AGAIN_NS:
+            self._logged_ns = now
             hint = "lookout check says what is full; fewer sources, a lower max_fps or a smaller model help"
             log.warning("too much for this machine", reason=self.reason, fps=fps, hint=hint)
 
     def _note(self, fps: float, share: float, late_share: float, *, by_decoding: bool) -> None:
         if self.reason is not None:
             return  # others are on their way out already
-        self._said_ns = 0
+        self._logged_ns = 0
         part = "decoding" if by_decoding else "detection"
         self.reason = f"{part} does not keep up: {share:.0%} of all frames are lost"
         if by_decoding:

@@ -67,6 +67,6 @@ class Health:
         return [
             *stuck,
             *self.waits_for(),
-            *(note for ask in self.notes if (note := ask())),
+            *(reason for note in self.notes if (reason := note())),
             *(f"{part} has failed: {reason}" for part, reason in [*self.degraded.items()]),
         ]
