@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,9 @@ class _Reader:
             if self._left < 0:
                 return None
         return Picture(None, 0, lambda: HostImage(_PICTURE))
+
+    def take_passed_over(self) -> Mapping[str, int]:
+        return {}
 
     def describe(self, packet: Packet[Any]) -> PacketInfo:
         return PacketInfo("ticks", b"", (1, 50), 8, 8, 0, None, None, True)
