@@ -53,13 +53,20 @@ class InputPath(InputName):
 
 
 class OutputFile(click.ParamType):  # type: ignore[type-arg]
-    """A writable file."""
+    """A writable file.
+
+    Args:
+        makes_folder: its folder may not exist yet.
+    """
 
     name = "path"
 
+    def __init__(self, *, makes_folder: bool = False) -> None:
+        self._makes_folder = makes_folder
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(value)
-        if reason := _unwritable_file(path):
+        if reason := _unwritable_file(path, makes_folder=self._makes_folder):
             self.fail(f"{path} cannot be written: {reason}", param, ctx)
         return path
 
@@ -76,7 +83,7 @@ class OutputFolder(click.ParamType):  # type: ignore[type-arg]
         return path
 
 
-def _unwritable_file(path: Path) -> str | None:
+def _unwritable_file(path: Path, *, makes_folder: bool) -> str | None:
     """Why a file cannot be written; None if it can."""
     try:
         mode = path.stat().st_mode if path.exists() else stat.S_IFREG
@@ -85,6 +92,8 @@ def _unwritable_file(path: Path) -> str | None:
         if stat.S_ISFIFO(mode):
             return "it is a pipe"
         if not path.parent.is_dir():
+            if makes_folder:
+                return _unwritable_folder(path.parent)
             return f"the folder {path.parent} does not exist"
         return None if os.access(path if path.exists() else path.parent, os.W_OK) else "permission denied"
     except OSError as error:

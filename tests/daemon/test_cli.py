@@ -51,6 +51,15 @@ def _model(folder: Path, shape: list[int | str], output: list[int | str], **meta
     return path
 
 
+def _with_names(folder: Path, names: str) -> Path:
+    """The demo model with other labels."""
+    model = onnx.load(DEMO_MODEL)
+    onnx.helper.set_model_props(model, {"names": names})
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    return path
+
+
 def _one_line(capsys: pytest.CaptureFixture[str]) -> str:
     error = capsys.readouterr().err.strip()
     assert error.count("\n") == 0, error
@@ -120,7 +129,7 @@ def test_models_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "task is 'depth'": _model(tmp_path / "b", ["b", 3, 64, 64], ["b", 56, 84], task="depth"),
         "one float input": _model(tmp_path / "c", ["b", 64], ["b", 84, 84]),
         "input size is dynamic": _model(tmp_path / "d", ["b", 3, "h", "w"], ["b", 84, 84]),
-        "is not a list of labels": _model(tmp_path / "e", [1, 3, 64, 64], [1, 84, 84], names="oops("),
+        "is not a list of labels": _with_names(tmp_path / "e", "oops("),
     }
     for says, path in models.items():
         assert invoke(["run", *_config(tmp_path, model={"path": str(path)})]) == 2

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import signal
 import sys
 import threading
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from tests.lifetimes.parts import Camera, Detector
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up
 from tests.support.daemon import DEMO_MODEL, Lookout
+from tests.support.held_file import HeldFile
 from tests.support.models import endless_model
 from tests.support.ports import free_port
 
@@ -128,14 +129,15 @@ def test_a_daemon_that_opens_a_model_ends_when_it_is_told(real: Real, tmp_path: 
 
 def test_a_model_on_a_disk_that_does_not_answer_keeps_nobody(tmp_path: Path) -> None:
     """D11: as the first, too, and in the daemon's own process."""
-    pipe = tmp_path / "model.onnx"
-    os.mkfifo(pipe)
+    model = tmp_path / "model.onnx"
+    shutil.copyfile(DEMO_MODEL, model)
     source = {"id": "street", "type": "synthetic", "fps": 20}
-    with Lookout(tmp_path, {"model": {"path": str(DEMO_MODEL)}, "sources": [source]}) as lookout:
+    config: dict[str, object] = {"model": {"path": str(DEMO_MODEL)}, "sources": [source]}
+    with closing(HeldFile(model)) as held, Lookout(tmp_path, config) as lookout:
         wait_until(lambda: _rows(lookout, "ready"), "it is ready", lookout.log)
-        lookout.config.write_text(lookout.config.read_text().replace(str(DEMO_MODEL), str(pipe)))
+        lookout.config.write_text(lookout.config.read_text().replace(str(DEMO_MODEL), str(model)))
         lookout.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: _trials(lookout), "it is tried", lookout.log)
+        wait_until(lambda: held.is_wanted, "it is opened", lookout.log)
         lookout.config.write_text(lookout.config.read_text().replace("street", "avenue"))
         assert lookout.stop(60) == 0
         assert "Traceback" not in lookout.log()

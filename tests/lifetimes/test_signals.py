@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from tests.lifetimes.parts import Detector
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, config_of
 from tests.support.daemon import DEMO_MODEL, ROOT, Lookout
+from tests.support.held_file import HeldFile
 
 _STREET: dict[str, object] = {"id": "street", "type": "synthetic", "width": 64, "height": 36, "fps": 10}
 
@@ -133,40 +136,25 @@ def _start(folder: Path, config: Path | str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, cwd=ROOT, stderr=log, stdout=log)
 
 
-def _writing_ends(pipe: Path) -> list[int]:
-    """One end of a named pipe with a reader; None without a reader."""
-    try:
-        return [os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)]
-    except OSError:
-        return []
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("where", ["configuration", "model"])
 def test_a_signal_before_it_is_ready_ends_it_well(tmp_path: Path, number: signal.Signals, where: str) -> None:
-    """A named pipe without a writer stands for a disk, or a library, that does not answer."""
-    pipe, config = tmp_path / "pipe", tmp_path / "config.yaml"
-    os.mkfifo(pipe)
+    """A disk, or a library, does not answer."""
+    model, config = tmp_path / "model.onnx", tmp_path / "config.yaml"
+    shutil.copyfile(DEMO_MODEL, model)
     config.write_text(
-        f"model: {{path: {pipe}}}\nsources: [{{id: street, type: synthetic}}]\n"
+        f"model: {{path: {model}}}\nsources: [{{id: street, type: synthetic}}]\n"
         "publisher: {endpoint: 'tcp://127.0.0.1:*'}\n"
     )
-    process = _start(tmp_path, pipe if where == "configuration" else config)
-    ends: list[int] = []
-
-    def reads() -> bool:
-        ends.extend(_writing_ends(pipe))
-        return bool(ends)
-
-    try:
-        wait_until(reads, f"it reads the {where}")
-        process.send_signal(number)
-        assert process.wait(60) == 0
-    finally:
-        for end in ends:
-            os.close(end)
-        process.kill()
-        process.wait()
+    with closing(HeldFile(config if where == "configuration" else model)) as held:
+        process = _start(tmp_path, config)
+        try:
+            wait_until(lambda: held.is_wanted, f"it reads the {where}")
+            process.send_signal(number)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait()
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 

@@ -16,6 +16,7 @@ from detectors.semantics import Semantics
 
 _PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 _MAX_BATCH = click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
+_PICTURE = OutputFile(makes_folder=True)
 _LEVEL = click.option(
     "--level", default=3, show_default=True, type=click.IntRange(0, 5), help="How long to look for the fastest."
 )
@@ -152,8 +153,10 @@ def compare(
 @click.option("--runs", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--top", default=20, show_default=True, type=click.IntRange(1, 200), help="Layers in table and picture.")
 @click.option("--json", "as_json", is_flag=True, help="All layers, instead of the table.")
-@click.option("--svg", type=OutputFile(), help="Write the picture: bars of the slowest layers.")
-@click.option("--html", type=OutputFile(), help="Write a page with picture and table, and .md beside it.")
+@click.option("--svg", type=_PICTURE, help="Write the picture: bars of the slowest layers.")
+@click.option(
+    "--html", type=OutputFile(makes_folder=True), help="Write a page with picture and table, and .md beside it."
+)
 @_PRECISION
 @_MAX_BATCH
 @_LEVEL
