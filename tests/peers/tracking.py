@@ -4,7 +4,8 @@
 
 It needs `pip install trackers trackeval`, in an environment of its own. Figures are IDF1 by TrackEval, means over
 sequences of 30 s from known seeds. Lookout runs as in `lookout evaluate --mot`. A peer runs with its own thresholds and
-with Lookout's, frame by frame and with the frames' times; in each row the best of these counts.
+with Lookout's, frame by frame and with the frames' times; in each row the best of these counts. It remembers a lost
+track for as long as its default, and in another column for as long as Lookout.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,12 @@ from tests.peers.pedestrians import PLACES, write_sequence
 _RATES = (7, 10, 30)
 _SECONDS = 30.0
 _BETWEEN_S = 6.0  # gaps
-_OWN: Mapping[str, Any] = {"high_conf_det_threshold": 0.25}  # Lookout's threshold
-_PEERS: Mapping[str, Sequence[Callable[..., Any]]] = {
-    "ByteTrack": (ByteTrackTracker, partial(ByteTrackTracker, track_activation_threshold=0.25, **_OWN)),
-    "OC-SORT": (OCSORTTracker, partial(OCSORTTracker, **_OWN)),
+_MEMORY_S = 3.0  # Lookout's
+_UNIT_HZ = 30.0  # the peers give their memory in frames at this rate
+_OWN = {"high_conf_det_threshold": 0.25}  # Lookout's threshold
+_PEERS: Mapping[str, tuple[Callable[..., Any], Sequence[Mapping[str, float]]]] = {
+    "ByteTrack": (ByteTrackTracker, ({}, {"track_activation_threshold": 0.25, **_OWN})),
+    "OC-SORT": (OCSORTTracker, ({}, _OWN)),
 }
 
 
@@ -46,8 +48,7 @@ def _drops(fps: int) -> Iterator[tuple[str, str]]:
         yield f"every {stride}.", f"stride:{stride}"
 
 
-def _peer(make: Callable[..., Any], fps: float, frames: Sequence[MotFrame], *, with_times: bool) -> list[ScoredFrame]:
-    tracker = make(frame_rate=fps) if with_times else make()
+def _peer(tracker: Any, frames: Sequence[MotFrame], *, with_times: bool) -> list[ScoredFrame]:
     results = []
     for frame in frames:
         found, ids = frame.found, np.zeros(len(frame.found), np.int64)
@@ -60,15 +61,30 @@ def _peer(make: Callable[..., Any], fps: float, frames: Sequence[MotFrame], *, w
     return results
 
 
-def _best_of_peer(name: str, folder: Path, fps: float, drop: str, metrics: Any) -> float:
+def _memory(frames: Sequence[MotFrame], fps: float, *, with_times: bool) -> Mapping[str, float]:
+    """The options by which a peer remembers a track for as long as Lookout. Frame by frame it counts frames."""
+    rate = fps if with_times else len(frames) / _SECONDS
+    return {"lost_track_buffer": round(_MEMORY_S * _UNIT_HZ), "frame_rate": rate}
+
+
+def _best_of_peer(name: str, folder: Path, fps: float, drop: str, metrics: Any, *, as_long: bool) -> float:
+    """
+    Args:
+        as_long: it remembers tracks for as long as Lookout.
+    """
+    make, thresholds = _PEERS[name]
     sequences = [read_sequence(path) for path in folders_of(folder)]
     options = MotOptions(folder, drop)
     shown = [list(frames_of(sequence, options, by_file(sequence))) for sequence in sequences]
-    return max(
-        float(np.mean([score(_peer(make, fps, frames, with_times=times), metrics).idf1 for frames in shown]))
-        for make in _PEERS[name]
-        for times in (False, True)
-    )
+    means = []
+    for own in thresholds:
+        for times in (False, True):
+            found = []
+            for frames in shown:
+                memory = _memory(frames, fps, with_times=times) if as_long else {"frame_rate": fps} if times else {}
+                found.append(score(_peer(make(**own, **memory), frames, with_times=times), metrics).idf1)
+            means.append(float(np.mean(found)))
+    return max(means)
 
 
 def _lookout(folder: Path, drop: str) -> float:
@@ -83,8 +99,10 @@ def main() -> None:
     arguments = parser.parse_args()
     metrics = open_metrics()
     warnings.simplefilter("ignore")
-    print("| frames/s | analysed | Lookout | " + " | ".join(_PEERS) + " |")  # noqa: T201
-    print("|---|---|---|" + "---|" * len(_PEERS))  # noqa: T201
+    columns = [(peer, as_long) for peer in _PEERS for as_long in (False, True)]
+    names = [f"{peer}, {_MEMORY_S:g} s" if as_long else peer for peer, as_long in columns]
+    print("| frames/s | analysed | Lookout | " + " | ".join(names) + " |")  # noqa: T201
+    print("|---|---|---|" + "---|" * len(names))  # noqa: T201
     with tempfile.TemporaryDirectory() as folder:
         for fps in _RATES:
             there = Path(folder) / str(fps)
@@ -92,7 +110,9 @@ def main() -> None:
                 for place in PLACES:
                     write_sequence(there / f"{place.name}-{seed}", place, seed, fps, _SECONDS)
             for name, drop in _drops(fps):
-                figures = [_lookout(there, drop), *(_best_of_peer(peer, there, fps, drop, metrics) for peer in _PEERS)]
+                figures = [_lookout(there, drop)]
+                for peer, as_long in columns:
+                    figures.append(_best_of_peer(peer, there, fps, drop, metrics, as_long=as_long))
                 print(f"| {fps} | {name} | " + " | ".join(f"{figure:.1f}" for figure in figures) + " |", flush=True)  # noqa: T201
 
 
