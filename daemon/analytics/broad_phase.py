@@ -40,22 +40,23 @@ Floats = npt.NDArray[np.float64]
 
 class Search(Protocol):
     """Finds the tracks that a rule must look at, and notes the boxes of all that it knows in the table. Where an anchor
-    has left its clearance, it notes the anchor and a new clearance, too.
+    has left its clearance, it notes the anchor and a new clearance, too. It is called for each frame of a source, and
+    each array that it is given costs, so it is given few.
 
     Args:
         ids: (n,) of the frame's boxes; 0 for a box without a track.
         xyxy: (n, 4) float32.
-        integers, floats: the table, sorted by id.
-        count: number of its rows.
+        table: (2, m, 7 + 3 * r) rows of floats; rows of numbers whose bits are int64. Both are sorted by id.
+        count: number of rows.
         edges: (e, 4) of all rules, pixels.
-        outlines: (o + 1,) the first edge of each outline, and the end.
-        rules: (r + 1,) the first outline of each rule, and the end.
+        firsts: (2, max(r, o) + 1) the first outline of each rule, and the end; the first edge of each outline, and the
+            end.
         shares: (r, 2) weight and band of each rule; see `daemon.analytics.scene.Evaluator`.
         now: ns of source time.
         number: of the frame.
-        found: (n * r, 4) or larger, at least (n, 4), filled with checks: place in `ids`, rule, number of the frame in
-            which the track was last seen, and how to look. Checks of one track stand together.
-        numbers: (n * r, 10) or larger, filled with those of each check but for `WAITS`.
+        room: (2, n * r, 10) or larger, at least (2, n, 10), filled with checks. First the numbers of each but for
+            `WAITS`. Then, as bits of int64: place in `ids`, rule, number of the frame in which the track was last seen,
+            and how to look. Checks of one track stand together.
 
     Returns:
         The number of checks.
@@ -65,19 +66,16 @@ class Search(Protocol):
         self,
         ids: Integers,
         xyxy: npt.NDArray[np.float32],
-        integers: Integers,
-        floats: Floats,
+        table: Floats,
         count: int,
         edges: Floats,
-        outlines: Integers,
-        rules: Integers,
+        firsts: Integers,
         shares: Floats,
         now: int,
         number: int,
         width: int,
         height: int,
-        found: Integers,
-        numbers: Floats,
+        room: Floats,
     ) -> int: ...
 
 
@@ -100,14 +98,17 @@ class BroadPhase:
                 outlines.append(len(edges))
             rules.append(len(outlines) - 1)
         self._edges = np.array(edges, np.float64).reshape(-1, 4)
-        self._outlines, self._firsts = np.array(outlines, np.int64), np.array(rules, np.int64)
+        self._firsts = np.zeros((2, max(len(rules), len(outlines))), np.int64)
+        self._firsts[0, : len(rules)], self._firsts[1, : len(outlines)] = rules, outlines
         self._shares = np.array([(rule.weight, rule.band) for rule in evaluators], np.float64).reshape(-1, 2)
         self._ids: list[int] = []
-        self._integers = np.zeros((_ROOM, INTEGERS + 2 * self._rules), np.int64)
-        self._floats = np.zeros((_ROOM, FLOATS + 3 * self._rules))
-        self._found, self._numbers = np.zeros((0, CHECK), np.int64), np.zeros((0, NUMBERS))
+        self._set_table(np.zeros((2, _ROOM, FLOATS + 3 * self._rules)))
+        self._room = np.zeros((2, 0, NUMBERS))
         self._number = 0
         self._stamps: dict[int, Stamp] = {}  # of frames in which some track was last seen
+
+    def _set_table(self, table: Floats) -> None:
+        self._table, self._floats, self._integers = table, table[0], table[1].view(np.int64)
 
     def search(
         self, search: Search, tracks: SeenTracks, stamp: Stamp, width: int, height: int
@@ -123,14 +124,14 @@ class BroadPhase:
         self._stamps[self._number] = stamp
         if len(self._stamps) > count + _MAX_STAMPS:
             self._prune_stamps()
-        if (size := boxes * max(1, self._rules)) > len(self._found):
-            self._found, self._numbers = np.zeros((2 * size, CHECK), np.int64), np.zeros((2 * size, NUMBERS))
+        if (size := boxes * max(1, self._rules)) > self._room.shape[1]:
+            self._room = np.zeros((2, 2 * size, NUMBERS))
+        room = self._room
         checks = search(
-            tracks.id, tracks.xyxy, self._integers, self._floats, count,
-            self._edges, self._outlines, self._firsts, self._shares,
-            stamp.at, self._number, width, height, self._found, self._numbers,
+            tracks.id, tracks.xyxy, self._table, count, self._edges, self._firsts, self._shares,
+            stamp.at, self._number, width, height, room,
         )  # fmt: skip
-        return zip(self._found[:checks].tolist(), self._numbers[:checks].tolist()) if checks else ()
+        return zip(room[1, :checks, :CHECK].view(np.int64).tolist(), room[0, :checks].tolist()) if checks else ()
 
     def move(self, track: Track, since: int) -> int:
         """Give a track the box of the newest frame, and the stamp of the one in which it was last seen, whose number
@@ -185,7 +186,7 @@ class BroadPhase:
             else:
                 floats += (state.x, state.y, state.clearance)
                 integers += (state.due, state.kind)
-        self._floats[row], self._integers[row] = floats, integers
+        self._floats[row], self._integers[row, : len(integers)] = floats, integers
 
     def remove(self, track: Track) -> None:
         """Bring a track up to date, and remove its row, so that all rules look when it is seen again."""
@@ -210,8 +211,7 @@ class BroadPhase:
     def _insert(self, row: int, id: int) -> None:
         count = len(self._ids)
         if count == len(self._floats):
-            self._floats = np.concatenate((self._floats, np.zeros_like(self._floats)))
-            self._integers = np.concatenate((self._integers, np.zeros_like(self._integers)))
+            self._set_table(np.concatenate((self._table, np.zeros_like(self._table)), axis=1))
         self._floats[row + 1 : count + 1] = self._floats[row:count].copy()
         self._integers[row + 1 : count + 1] = self._integers[row:count].copy()
         self._ids.insert(row, id)

@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from daemon.analytics.broad_phase import (
-    CHECK,
     CUT,
     FLOATS,
     HIDDEN,
@@ -55,9 +54,11 @@ _WIDE, _TALL, _TOP = STEADY, STEADY + 1, STEADY + 2  # columns
 
 @compiled
 def search(
-    ids, xyxy, integers, floats, count, edges, outlines, rules, shares, now, number, width, height, found, numbers
+    ids, xyxy, table, count, edges, firsts, shares, now, number, width, height, room
 ):  # fmt: skip
     """Implements `Search`."""
+    floats, integers, rules, outlines = table[0], table[1].view(np.int64), firsts[0], firsts[1]
+    numbers, found = room[0], room[1].view(np.int64)
     checks = 0
     for place in range(len(ids)):
         if ids[place] <= 0:
@@ -73,7 +74,7 @@ def search(
             (floats[row, _WIDE], floats[row, _TALL], floats[row, _TOP]),
             integers[row, VIEW], integers[row, HIDDEN_SINCE], integers[row, REFRESH], now, width, height,
         )  # fmt: skip
-        for rule in range(len(rules) - 1):
+        for rule in range(len(shares)):
             if integers[row, INTEGERS + 2 * rule + 1] == ABSENT:
                 continue
             is_due, is_near = now >= integers[row, INTEGERS + 2 * rule], _is_near(box, row, rule, floats, shares)
@@ -233,9 +234,8 @@ def _sides(points, line):
 def compile_now() -> None:
     """Compile, or load what another process has compiled."""
     search(
-        np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros((1, INTEGERS), np.int64), np.zeros((1, FLOATS)),
-        0, np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros((0, 2)), 0, 0, 1, 1,
-        np.zeros((1, CHECK), np.int64), np.zeros((1, NUMBERS)),
+        np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros((2, 1, FLOATS)), 0, np.zeros((0, 4)),
+        np.zeros((2, 1), np.int64), np.zeros((0, 2)), 0, 0, 1, 1, np.zeros((2, 1, NUMBERS)),
     )  # fmt: skip
 
 
