@@ -147,9 +147,11 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
         """Whether the boxes have nothing beside their tracks."""
         return self.keypoints is None and self.obb is None and self.masks is None and self.attributes is None
 
-    def with_tracks(self, tracks: Tracks) -> Detections:
-        """The same boxes with their tracks."""
-        return self._with("tracks", tracks)
+    def with_tracks(self, tracks: Tracks, threshold: float = 0.0) -> Detections:
+        """The same boxes with their tracks, and another threshold."""
+        changed = self._with("tracks", tracks)
+        _set(changed, "threshold", threshold)
+        return changed
 
     def with_rows(
         self,

@@ -292,9 +292,9 @@ def _match(
         recent = confirmed and missed <= MAX_MISSED
         width, height = tracks[2, track], tracks[3, track]
         unseen = max(now - numbers[SEEN, track], 1)
-        expected = max(min(SHORT_NS / unseen, 1.0), MIN_SHARE)
         share = SHAPE_SHARE if unseen > GAP_NS else 0.0
-        margin = _margin(unseen) * max(min(width, height), 0.0)
+        expected, margin = _slack(unseen)
+        margin *= max(min(width, height), 0.0)
         left, top, right, bottom = left - margin, top - margin, right + margin, bottom + margin
         seconds = np.float64(unseen) / 1e9 if missed > 0 else 0.0
         x, y = tracks[4, track] * seconds, tracks[5, track] * seconds  # since it was last seen
@@ -329,9 +329,12 @@ def _match(
 
 
 @inlined
-def _margin(unseen):
-    """See `numpy_step`."""
-    return MARGIN_PER_S * min(np.float64(max(unseen - SHORT_NS, 0)) / 1e9, MARGIN_S)
+def _slack(unseen):
+    """The share of the usual overlap that is expected, and that of the margin in the smaller side; see `numpy_step`."""
+    if unseen <= SHORT_NS:  # most tracks, so without a division
+        return 1.0, 0.0
+    seconds = np.float64(unseen - SHORT_NS) / 1e9
+    return max(SHORT_NS / unseen, MIN_SHARE), MARGIN_PER_S * min(seconds, MARGIN_S)
 
 
 @inlined

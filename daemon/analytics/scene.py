@@ -62,8 +62,7 @@ class Scene:
 
     def advance(self, frame: FrameInfo) -> None:
         """Go on to the source's next analysed frame."""
-        self.timeline.advance(frame)
-        self.now = self.timeline.stamp.at
+        self.now = self.timeline.advance(frame)
 
     def look_back(self, frames: int, stamp: Stamp, box: Box | None) -> None:
         """Look at a frame before the newest one, or again at the newest. Events found there are reported in the newest.

@@ -47,7 +47,10 @@ class SourceClock:
         last, self._last = self._last, frame
         if last is None:
             return 0
-        step = elapsed_ns(last, frame)
+        if last.session == frame.session and (begin := last.pts) is not None and (end := frame.pts) is not None:
+            step = end - begin  # as `elapsed_ns`, without a call: it is asked for each frame
+        else:
+            step = elapsed_ns(last, frame)
         if step < 0 or self._ahead:
             return self._corrected(step, is_new=last.session != frame.session)
         self._steps.append(step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,23 +17,15 @@ from daemon.pipeline.frames import FrameInfo
 Corners = npt.NDArray[np.float32]
 
 
-class _Young(NamedTuple):
-    """Unconfirmed tracks of a frame: `StepOutput.young`, and the rows of one source."""
+_Young = tuple[tuple[Integers, Corners], int, int]
+"""Unconfirmed tracks of a frame: `StepOutput.young`, and the first row of one source and the end."""
 
-    tracks: tuple[Integers, Corners]
-    begin: int
-    end: int
 
-    def corners_of(self, number: int) -> Corners:
-        """(1, 4), or (0, 4) if the track is not there."""
-        numbers, corners = self.tracks
-        rows = slice(self.begin, self.end)
-        found: Corners = corners[rows][numbers[rows] == number]
-        return found
-
-    def scaled(self, factors: Corners) -> _Young:
-        numbers, corners = self.tracks
-        return _Young((numbers, corners * factors), self.begin, self.end)
+def _corners_of(young: _Young, number: int) -> Corners:
+    """(1, 4), or (0, 4) if the track is not there."""
+    (numbers, corners), begin, end = young
+    found: Corners = corners[begin:end][numbers[begin:end] == number]
+    return found
 
 
 class Limits(Protocol):
@@ -82,8 +74,8 @@ class SourceTracks:
         self._width = self._height = 0
         self._young: list[_Young] = []  # of the last frames, the newest last
 
-    def advance(self, frame: FrameInfo, own: Limits, grouping: Grouping) -> tuple[int, int, int, int, int, int, int]:
-        """Go to the next frame: the row of `StepInput.sources`, without the boxes.
+    def advance(self, frame: FrameInfo, own: Limits, grouping: Grouping, boxes: int) -> tuple[int, ...]:
+        """Go to the next frame, which has so many boxes: the row of `StepInput.sources`.
 
         All tracks end where time jumps. They go on in a picture of another size.
         """
@@ -95,7 +87,7 @@ class SourceTracks:
         has_jumped = step is None or step > memory_ns
         if has_jumped or self.grouping is not grouping or frame.width != self._width or frame.height != self._height:
             self._change(frame, grouping, has_jumped=has_jumped)
-        return self.count, self.last_id, self.births, clock.now, step or 0, timeout_ns, memory_ns
+        return self.count, self.last_id, self.births, clock.now, step or 0, timeout_ns, memory_ns, boxes
 
     def _timeout_ns(self, step: int, own: Limits) -> int:
         """For how long a track may be unseen where frames may be far apart; tells whether they are."""
@@ -116,7 +108,7 @@ class SourceTracks:
         """
         young = self._young
         if begin < end and confirm_hits > 1:
-            young.append(_Young(tracks, begin, end))
+            young.append((tracks, begin, end))
             if len(young) >= confirm_hits:
                 del young[: 1 - confirm_hits]
             self.is_changing = True
@@ -126,7 +118,7 @@ class SourceTracks:
 
     def earlier(self, number: int) -> Corners:
         """The boxes (k, 4) of a track before it was confirmed; it had one in each frame."""
-        return np.concatenate([np.empty((0, 4), np.float32), *(young.corners_of(number) for young in self._young)])
+        return np.concatenate([np.empty((0, 4), np.float32), *(_corners_of(young, number) for young in self._young)])
 
     def _change(self, frame: FrameInfo, grouping: Grouping, *, has_jumped: bool) -> None:
         """Tracks end, or go on with other labels, or in a picture of another size."""
@@ -156,4 +148,4 @@ class SourceTracks:
         rows = self.rows = self.rows.copy()
         motion.scale(rows.T, across, down)
         factors = np.array((across, down, across, down), np.float32)
-        self._young = [young.scaled(factors) for young in self._young]
+        self._young = [((numbers, corners * factors), begin, end) for (numbers, corners), begin, end in self._young]

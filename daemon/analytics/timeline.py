@@ -53,18 +53,19 @@ class Timeline:
         # Ends and lengths of gaps, the oldest first; each is longer than all that come later.
         self._gaps: deque[tuple[int, int]] = deque(maxlen=_MAX_GAPS)
 
-    def advance(self, frame: FrameInfo) -> None:
-        """Go on to the source's next analysed frame."""
+    def advance(self, frame: FrameInfo) -> int:
+        """Go on to the source's next analysed frame, and give its time, ns."""
         before, clock = self.stamp, self.clock
         gap = clock.advance(frame) or 0
         lost = frame.seq - before.frame.seq - 1
         now = clock.now
-        self.stamp = Stamp(now, before.lost + lost if lost > 0 else before.lost, frame)
-        self._stamps.append(self.stamp)
+        stamp = self.stamp = Stamp(now, before.lost + lost if lost > 0 else before.lost, frame)
+        self._stamps.append(stamp)
         gaps = self._gaps
         while gaps and gaps[-1][1] <= gap:
             gaps.pop()
         gaps.append((now, gap))
+        return now
 
     def keep(self, count: int) -> None:
         """Remember so many frames before the newest from now on."""

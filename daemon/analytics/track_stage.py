@@ -123,10 +123,12 @@ class TrackerStage:
             seen = found if every else [found[place] for place in places]
             owns = [settings[frame.source] for frame in now]
             boxes, left_out = track(loops.step, now, seen, self._tracker.states(now), owns, grouping)
-            for place, one in zip(places, boxes):
-                result[place] = one
             if left_out:
                 self._tracker.add_untracked(left_out)
+            if every:
+                return boxes
+            for place, one in zip(places, boxes):
+                result[place] = one
         return result
 
 

@@ -23,6 +23,8 @@ from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections, TrackNews, Tracks
 from detectors.joining import joined
 
+_CHANGES = 5  # the first column of `StepOutput.sources` that is read only where tracks change
+
 
 @dataclass(frozen=True)
 class TrackSettings:
@@ -71,8 +73,7 @@ def track(
     """
     numbers: list[int] = []
     for state, frame, own, one in zip(states, frames, settings, found):
-        numbers += state.advance(frame, own, grouping)
-        numbers.append(len(one.confidence))
+        numbers += state.advance(frame, own, grouping, len(one.confidence))
     confirm, thresholds = _settings_of(settings)
     done = step(
         StepInput(
@@ -100,15 +101,16 @@ def _given_back(
     changes = _Changes(done)
     begin = first = before = 0
     result = []
-    for one, state, own, (count, last_id, births, kept, changed, *parts) in zip(
-        found, states, settings, done.sources.tolist()
-    ):
+    for place, (count, last_id, births, kept, changed) in enumerate(done.sources[:, :_CHANGES].tolist()):
+        one, state, own = found[place], states[place], settings[place]
         end, last = begin + count, first + kept
-        news = changes.of(state, own.confirm_hits, parts) if changed or state.is_changing else None
+        news = changes.of(place, state, own.confirm_hits) if changed or state.is_changing else None
         state.rows, state.count, state.last_id, state.births = tracks[begin:end], count, last_id, births
         now = slice(first, last)
         of_boxes = Tracks(id[now], label[now], corners[now], velocity[now], age[now], news)
-        if one.is_plain:
+        if kept == len(one.confidence):  # often, and each part of an array costs
+            boxes = one.with_tracks(of_boxes, own.threshold)
+        elif one.is_plain:
             boxes = one.with_rows(xyxy[now], confidence[now], class_id[now], of_boxes, own.threshold)
         else:
             kept_rows = one.select(done.rows[now] - before)
@@ -129,12 +131,12 @@ class _Changes:
         self._done = done
         self._named = self._young = self._lost = self._forgotten = 0  # rows that are told
 
-    def of(self, state: SourceTracks, confirm_hits: int, counts: Sequence[int]) -> TrackNews | None:
+    def of(self, place: int, state: SourceTracks, confirm_hits: int) -> TrackNews | None:
         """
         Args:
-            counts: of the source, in the last columns of `StepOutput.sources`.
+            place: of the source.
         """
-        named, young, lost, forgotten = counts
+        named, young, lost, forgotten = self._done.sources[place, _CHANGES:].tolist()
         news = None
         if named or lost or forgotten or state.dropped:
             news = self._news(state, named, lost, forgotten)
