@@ -78,7 +78,7 @@ format: $(VENV)/dev
 	$(BIN)/ruff format .
 
 schemas: $(VENV)/base
-	$(BIN)/python -m daemon.messages docs/schema
+	$(BIN)/python -m lookoutd.messages docs/schema
 
 docs: $(VENV)/docs
 	@$(BIN)/python -m sphinx -W --keep-going -n -q docs build/docs

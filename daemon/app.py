@@ -55,7 +55,6 @@ from daemon.fleet.placer import Placer, PlacerThread
 from daemon.http import open_http
 from daemon.http.snapshots import Snapshots
 from daemon.log import set_level
-from daemon.messages import Metrics, State, VideoFormat
 from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import FrameStatsListener, Monitor, Subject
 from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
@@ -86,6 +85,7 @@ from daemon.system.tuning import check_room, configure_gc_and_switch_interval, r
 from detectors.factory import gpus, open_classifier, open_detector, passed_over
 from detectors.port import Detector, DetectorError, DetectorUnavailableError, HostImage, ModelInfo, SecondDetector
 from detectors.ranges import wanted_ranges
+from lookoutd.messages import Metrics, State, VideoFormat
 
 if TYPE_CHECKING:
     from daemon.http.access import Access

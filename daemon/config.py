@@ -17,7 +17,6 @@ from daemon.batch_config import BatchConfig, check_batch
 from daemon.errors import ConfigError
 from daemon.files import read_text
 from daemon.fleet_config import FleetConfig, check_fleet
-from daemon.messages import Encoding, is_port
 from daemon.places import together
 from daemon.redact import Secret, Url, percent_encoded
 from daemon.rule_config import RuleConfig, check_rules
@@ -28,6 +27,7 @@ from detectors.factory import Backend
 from detectors.port import Precision, Transport, is_address
 from detectors.semantics import Activation, BoxUnits, Semantics
 from detectors.views import Tiling
+from lookoutd.messages import Encoding, is_port
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=16_384)]

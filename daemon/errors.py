@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from lookoutd.errors import ConfigError, LookoutError
 
-class LookoutError(Exception):
-    """An error that a user can cause and correct; the command line prints it and exits with 2."""
+__all__ = [
+    "ConfigError", "CorruptError", "DecodeError", "LoginRefusedError", "LookoutError", "NoKeyError", "OutputError",
+    "PoisonedError", "SourceError", "StoppingError",
+]  # fmt: skip
 
 
 class StoppingError(LookoutError):
@@ -16,10 +19,6 @@ class StoppingError(LookoutError):
 
 class OutputError(Exception):
     """Standard output takes nothing more, such as a file on a full disk; the command line exits with 1."""
-
-
-class ConfigError(LookoutError):
-    """The configuration cannot be used; the text names the key."""
 
 
 class SourceError(LookoutError):
@@ -34,7 +33,7 @@ class DecodeError(LookoutError):
     """One picture of a source is lost; the connection goes on.
 
     Attributes:
-        cause: the drop cause, a field of `daemon.messages.Dropped`.
+        cause: the drop cause, a field of `lookoutd.messages.Dropped`.
         awaits_key: no key picture has come since the last picture that was decoded, so that none can be expected.
     """
 

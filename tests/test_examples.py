@@ -17,7 +17,7 @@ from _pytest.mark.structures import ParameterSet
 from daemon import config
 from daemon.cli import cli
 from daemon.commands.fleet_rows import Placing, source_records
-from daemon.messages import decode
+from lookoutd.messages import decode
 from tests.support.daemon import ROOT
 from tests.support.documents import DOCUMENTS, name_of, tokens_of
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("daemon", "detectors", "calibration")
+PACKAGES = ("daemon", "detectors", "calibration", "lookoutd")
 NOT_YET: tuple[str, ...] = ()
 WORDS = {
     "allowance": "quota, token bucket",

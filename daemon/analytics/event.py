@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from daemon import messages
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import RuleBase
+from lookoutd import messages
 
 Kind = messages.EventKind
 Phase = messages.EventPhase

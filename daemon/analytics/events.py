@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace as _replace
 
-from daemon import messages
 from daemon.analytics.event import Event
 from daemon.analytics.journal import Journal
 from daemon.analytics.snapshots import EventSnapshots
 from daemon.analytics.totals import Key, Totals
 from daemon.clock import Clock
-from daemon.messages import Owner, topic
 from daemon.pipeline.outbox import Outbox, Report
+from lookoutd import messages
+from lookoutd.messages import Owner, topic
 
 _SOON_NS = 1_000_000_000  # at most one message of counts a source in this time, unless the interval is shorter
 

@@ -24,9 +24,9 @@ from daemon.analytics.totals import Key
 from daemon.clock import Bell
 from daemon.config import EventsConfig
 from daemon.errors import ConfigError, LookoutError
-from daemon.messages import Event
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
+from lookoutd.messages import Event
 
 log = structlog.get_logger(__name__)
 MAX_WAITING = 10_000  # events before the disk

@@ -14,7 +14,7 @@ import msgspec
 
 from daemon.analytics.totals import Key
 from daemon.errors import ConfigError
-from daemon.messages import Event
+from lookoutd.messages import Event
 
 DAMAGED = ".damaged"  # behind the name of a database that was replaced
 _APPLICATION = 0x4C4F4F4B  # marks the file as a journal

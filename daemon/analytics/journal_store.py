@@ -15,7 +15,7 @@ from daemon.analytics.journal_file import DamagedError, JournalFile, remove_left
 from daemon.analytics.journal_lock import Lock
 from daemon.analytics.totals import Key
 from daemon.clock import Clock
-from daemon.messages import Event
+from lookoutd.messages import Event
 
 log = structlog.get_logger(__name__)
 Earlier = tuple[int, dict[Key, int]]  # when counting began, and the totals since then

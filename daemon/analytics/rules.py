@@ -10,9 +10,9 @@ from daemon.analytics.broad_phase import Search
 from daemon.analytics.scene import OnEvent
 from daemon.analytics.source_rules import RuleSet, SourceRules
 from daemon.analytics.track import SeenTracks
-from daemon.messages import State
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections
+from lookoutd.messages import State
 
 
 class Rules(Protocol):

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from daemon import messages
 from daemon.analytics.event import Event
+from lookoutd import messages
 
 MAX_KEYS = 100_000  # of totals, over all sources
 

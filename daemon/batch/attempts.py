@@ -15,8 +15,8 @@ from daemon.batch.folder import Result, ResultFolder
 from daemon.batch.records import Header
 from daemon.batch.settings import Recipe
 from daemon.batch.writer import ResultWriter
-from daemon.messages import Model
 from daemon.system.stop import Stop, StoppedError
+from lookoutd.messages import Model
 
 _BLOCK = 1 << 20
 _THREADS = 2

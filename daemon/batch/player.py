@@ -15,8 +15,8 @@ from daemon.batch.sink import Ended, ResultSink
 from daemon.batch.writer import ResultWriter
 from daemon.config import Config
 from daemon.errors import LookoutError
-from daemon.messages import Model
 from daemon.system.stop import Stop
+from lookoutd.messages import Model
 
 _CHANGE_S = 120.0  # limit for a change of the sources
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from daemon.batch.folder import FolderError
 from daemon.batch.writer import IncompleteError, ResultWriter
-from daemon.messages import Detections, Event, Message, Status, VideoFormat
 from daemon.pipeline.ledger import Counts
+from lookoutd.messages import Detections, Event, Message, Status, VideoFormat
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from daemon.batch.store import (
 )
 from daemon.clock import Bell, Clock
 from daemon.errors import LookoutError
-from daemon.messages import Model
 from daemon.redact import printable, scrub
 from daemon.system.stop import Stop
+from lookoutd.messages import Model
 
 log = structlog.get_logger(__name__)
 ALL_DONE, SOME_FAILED, STOPPED = 0, 1, 5  # exit codes

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import msgspec
 
 from daemon.batch.records import Footer, Header
-from daemon.messages import Detections, Dropped, Event, Latency, Model, Total, VideoFormat
 from daemon.pipeline.ledger import CAUSES, IMPOSSIBLE, Counts
 from daemon.sources.packets import CUT_SHORT
+from lookoutd.messages import Detections, Dropped, Event, Latency, Model, Total, VideoFormat
 
 RUN = "batch"  # stands for `instance` and `session`, which differ from run to run
 PLAYED = "played to its end"

@@ -22,12 +22,12 @@ from daemon.analytics.track_stage import Tracker, TrackerStage
 from daemon.bench.moving import HEIGHT, WIDTH, MovingObjects
 from daemon.bench.rules_cost import rules_cost
 from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
-from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import Stage
 from daemon.system import memory
 from detectors.detections import Detections
+from lookoutd.messages import FrameClock
 
 _FPS = 30
 _WARMUP = 10  # frames of each source, in which tracks are confirmed

@@ -13,10 +13,10 @@ from daemon.app import CUT_SHORT, App
 from daemon.bench.steady import WINDOWS, RowLog, is_steady
 from daemon.bench.usage import Meter, Sample, Usage
 from daemon.errors import LookoutError
-from daemon.messages import VideoFormat
 from daemon.monitoring.probes import GpuProbe, open_gpu_probe
 from daemon.pipeline.ledger import CAUSES, Counts
 from daemon.system.gpus import name_visible_gpus
+from lookoutd.messages import VideoFormat
 
 _FIRST_FRAMES = 5  # of every source, before rates are checked
 _START_TIMEOUT_S = 120.0

@@ -30,7 +30,6 @@ from daemon.config import (
     check,
 )
 from daemon.errors import DecodeError, LookoutError
-from daemon.messages import Encoding, FrameClock
 from daemon.redact import Url
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
@@ -39,6 +38,7 @@ from daemon.sources.port import DecodeBudget, Reader, Source, next_picture
 from daemon.system.paths import demo_model
 from detectors.factory import Backend
 from detectors.port import Precision, Transport
+from lookoutd.messages import Encoding, FrameClock
 
 _DEPTH = 8  # waiting frames per source; more where few sources must fill two batches
 _USUAL_FPS = 25.0

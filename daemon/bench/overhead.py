@@ -30,10 +30,10 @@ from daemon.config import (
     TrackingConfig,
 )
 from daemon.log import logging
-from daemon.messages import Encoding, FrameClock, VideoFormat
 from daemon.sources.port import DecodeBudget, Picture
 from detectors.detections import Detections
 from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched
+from lookoutd.messages import Encoding, FrameClock, VideoFormat
 
 _LABELS = tuple(f"label_{number}" for number in range(80))
 _SCENES, _SCENE_FRAMES, _FPS = 16, 600, 30

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from daemon.errors import LookoutError
-from daemon.messages import Detections, Latency
 from daemon.pipeline.ledger import CAUSES, Rows
+from lookoutd.messages import Detections, Latency
 
 
 class Box(msgspec.Struct, frozen=True):
-    """See `daemon.messages.Detection`."""
+    """See `lookoutd.messages.Detection`."""
 
     class_id: int
     label: str

@@ -13,10 +13,10 @@ from daemon.analytics.broad_phase import Search
 from daemon.analytics.event import Event
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
-from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import RuleConfig
 from detectors.detections import Detections, Tracks
+from lookoutd.messages import FrameClock
 
 _WIDTH, _HEIGHT = 1920, 1080
 _LABELS = ("person",)

@@ -27,10 +27,10 @@ from daemon.config import Config, LogConfig
 from daemon.control.changes import OpenDetector
 from daemon.errors import LookoutError
 from daemon.log import logging
-from daemon.messages import Dropped, GpuMetrics
 from daemon.monitoring.probes import GpuProbe
 from daemon.pipeline.ledger import Counts, Rows
 from detectors.factory import open_detector as usual_detector
+from lookoutd.messages import Dropped, GpuMetrics
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from time import monotonic, thread_time
 
 import psutil
 
-from daemon.messages import GpuMetrics
 from daemon.monitoring.probes import GpuProbe, ProcessProbe
 from daemon.system.affinity import interrupts
+from lookoutd.messages import GpuMetrics
 
 _SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 

@@ -20,12 +20,12 @@ from daemon.capture.timing import Backoff, CameraClock, RateLimit
 from daemon.clock import Bell, Clock
 from daemon.config import ReconnectConfig, SourceConfig
 from daemon.errors import DecodeError, LoginRefusedError, NoKeyError, PoisonedError, SourceError
-from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.port import DecodeBudget, PacketReader, Picture, Reader, Source
 from daemon.system.stop import Stop
 from detectors.port import Image
+from lookoutd.messages import State, VideoFormat
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from typing import Protocol
 
 import msgspec
 
-from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause, FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.sources.port import PacketInfo
+from lookoutd.messages import State, VideoFormat
 
 
 class Quota(msgspec.Struct, frozen=True):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from daemon.classification.votes import Ballot
-from daemon.messages import ClassifierMetrics, CropsDropped
 from daemon.pipeline.frames import FrameInfo
 from detectors.port import Image, PreparedImage
+from lookoutd.messages import ClassifierMetrics, CropsDropped
 
 Cause = Literal["busy", "failed", "unavailable", "removed", "shutdown"]
 

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from daemon.config import ClassifierConfig
-from daemon.messages import Attribute
+from lookoutd.messages import Attribute
 
 
 @dataclass(frozen=True)

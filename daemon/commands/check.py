@@ -42,7 +42,6 @@ from daemon.control.plan import (
 )
 from daemon.control.reload import defaults_of
 from daemon.errors import DecodeError, SourceError
-from daemon.messages import VideoFormat
 from daemon.monitoring.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.pipeline.stages import filter_of
 from daemon.pipeline.views import check_views, placed, view_of
@@ -54,6 +53,7 @@ from daemon.system.gpus import name_visible_gpus
 from detectors.factory import availability, gpus, open_classifier, open_detector
 from detectors.port import Detector, DetectorError, Image, ModelInfo, Region, Size
 from detectors.semantics import by_origin
+from lookoutd.messages import VideoFormat
 
 _MAX_DECODE_ERRORS = 100
 _PICTURES = 10  # to measure the decoding time

@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.live import Live
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.commands.run import check_page_libraries, serve_page
 from daemon.commands.watch import View
 from daemon.config import (
@@ -33,7 +32,6 @@ from daemon.config import (
 from daemon.dashboard.process import new_token, with_access
 from daemon.errors import ConfigError
 from daemon.log import logging
-from daemon.messages import Detections
 from daemon.pipeline.ledger import Rows, percentiles
 from daemon.redact import Secret, Url
 from daemon.rule_config import LineConfig
@@ -43,6 +41,8 @@ from daemon.system.paths import demo_model
 from daemon.system.signals import stopping_on_signals
 from detectors.factory import Backend
 from detectors.matching import match
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections
 
 _MIN_SCORE = 0.9
 _IOU = 0.5

@@ -9,10 +9,10 @@ import urllib.request
 
 import zmq
 
-from daemon.client import Subscriber
 from daemon.config import Config, HttpConfig, PublisherConfig
 from daemon.errors import ConfigError
 from daemon.publish.curve import secret_key
+from lookoutd.client import Subscriber
 
 _MARGIN_S = 3.0
 

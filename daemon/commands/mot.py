@@ -28,12 +28,12 @@ from daemon.commands.mot_files import (
 from daemon.commands.tracking_score import ScoredFrame, TrackingScore, open_metrics, score
 from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
 from daemon.errors import LookoutError
-from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
 from detectors.pictures import read_picture
 from detectors.port import Detector, HostImage, Lane
+from lookoutd.messages import FrameClock
 
 FLOOR = TrackingConfig().floor
 _LABELS = ("person", "pedestrian")  # of models

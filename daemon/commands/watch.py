@@ -15,11 +15,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from daemon.client import Subscriber
 from daemon.commands.events import line_of, messages_while_read
-from daemon.messages import Counts, Detection, Detections, Dropped, Event, Message, Metrics, Packets, Status
 from daemon.pipeline.drawing import settled
 from daemon.redact import printable
+from lookoutd.client import Subscriber
+from lookoutd.messages import Counts, Detection, Detections, Dropped, Event, Message, Metrics, Packets, Status
 
 _WINDOW_S = 5.0
 _REFRESH_S = 0.25

@@ -18,8 +18,8 @@ from daemon.capture.sinks import ADMITTED, UNLIMITED, OnQuota, Quota
 from daemon.config import AdmissionMode
 from daemon.control.decoder_rate import DecoderRate
 from daemon.errors import SourceError
-from daemon.messages import Metrics, VideoFormat
 from detectors.port import Size
+from lookoutd.messages import Metrics, VideoFormat
 
 log = structlog.get_logger(__name__)
 

@@ -23,11 +23,11 @@ from daemon.capture.threads import CaptureThreads, capture_kind
 from daemon.config import Config, SourceConfig
 from daemon.control.plan import processes_of, remote_sources, surfaces_of
 from daemon.errors import SourceError
-from daemon.messages import State, VideoFormat
 from daemon.sources.decode import DecoderBackend, DecoderPool, NoHardwareDecoder
 from daemon.sources.port import Source
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
+from lookoutd.messages import State, VideoFormat
 
 log = structlog.get_logger(__name__)
 MakeSource = Callable[[SourceConfig, DecoderPool], Source]

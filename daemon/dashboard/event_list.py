@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from daemon.dashboard.api import AwayError, Requests
 from daemon.dashboard.watched import WatchedDaemon
-from daemon.messages import Event
+from lookoutd.messages import Event
 
 MAX_LIMIT = 200
 _NAMES = ("daemon", "source", "rule", "type", "label", "before", "after", "limit", "cursor")

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from daemon.messages import Detections, Dropped, ImageSize, Metrics
+from lookoutd.messages import Detections, Dropped, ImageSize, Metrics
 
 _HOUR_NS = 3_600_000_000_000
 _MINUTE_NS = 60_000_000_000

@@ -19,8 +19,8 @@ from daemon.dashboard.owned import joined
 from daemon.dashboard.source_poller import SourcePoller
 from daemon.dashboard.viewers import Selection, Viewer
 from daemon.dashboard.watched import WatchedDaemon
-from daemon.epochs import Epochs
-from daemon.messages import Counts, Detections, Event, Message, Metrics, Owner, Packets, Status, decode, topic
+from lookoutd.epochs import Epochs
+from lookoutd.messages import Counts, Detections, Event, Message, Metrics, Owner, Packets, Status, decode, topic
 
 log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode

@@ -13,14 +13,14 @@ import structlog
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from daemon.client import use_curve
 from daemon.clock import Clock
 from daemon.dashboard.addresses import DaemonAddress, reachable
 from daemon.dashboard.api import AwayError, DaemonApi
 from daemon.dashboard.subscriptions import Subscriptions
 from daemon.errors import ConfigError
-from daemon.messages import topic
 from daemon.system.stop import Stop
+from lookoutd.client import use_curve
+from lookoutd.messages import topic
 
 log = structlog.get_logger(__name__)
 LinkState = Literal["connecting", "up", "away"]

@@ -13,8 +13,8 @@ import msgspec
 from av.packet import Packet as AvPacket
 
 from daemon.dashboard.lateness import Lateness
-from daemon.messages import Packet
 from daemon.sources.bitstream import Bitstream
+from lookoutd.messages import Packet
 
 CODECS = {"h264": "avc1", "hevc": "hvc1"}
 _FLAGS = {"movflags": "empty_moov+default_base_moof+frag_every_frame"}

@@ -14,8 +14,8 @@ from daemon.clock import Clock
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.link import subscriber
 from daemon.dashboard.muxer import Output, SourceVideo
-from daemon.messages import Owner, decode_packet, topic, watched_source
 from daemon.system.stop import Stop
+from lookoutd.messages import Owner, decode_packet, topic, watched_source
 
 log = structlog.get_logger(__name__)
 _IDLE_MS = 1000

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import structlog
 import zmq
 
-from daemon.client import use_curve
 from daemon.clock import Clock
 from daemon.config import DashboardConfig, HttpConfig, is_loopback
 from daemon.dashboard.addresses import DaemonAddress
@@ -17,6 +16,7 @@ from daemon.dashboard.routes import PageRoutes
 from daemon.dashboard.sessions import Sessions
 from daemon.http.connections import limited_websockets
 from daemon.http.server import HttpServer
+from lookoutd.client import use_curve
 
 log = structlog.get_logger(__name__)
 _END_S = 2.0

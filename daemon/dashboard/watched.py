@@ -12,7 +12,7 @@ from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.api import DaemonApi
 from daemon.dashboard.history import Figures, Tracks
 from daemon.dashboard.link import LinkState
-from daemon.messages import Counts, Event, Metrics, Status, VideoFormat
+from lookoutd.messages import Counts, Event, Metrics, Status, VideoFormat
 
 _MAX_EVENTS = 500  # kept for a daemon without a journal
 _MAX_STATES = 500  # of a source

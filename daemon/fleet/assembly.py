@@ -19,11 +19,11 @@ from daemon.fleet.member import Doors, Member, Seat
 from daemon.fleet.overload import Overload
 from daemon.fleet.own_sources import OwnSources
 from daemon.fleet.records import Endpoints, MemberRecord
-from daemon.messages import GpuMetrics, Metrics
 from daemon.monitoring.monitor import Monitor
 from daemon.publish.publisher import Publisher
 from daemon.system.runtime import Runtime
 from detectors.port import ModelInfo
+from lookoutd.messages import GpuMetrics, Metrics
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from daemon.config import Config
 from daemon.control.capacity import cores
 from daemon.control.plan import PROCESS_BYTES, planned_processes
 from daemon.fleet.records import Capacity, Endpoints, MemberRecord, Picture
-from daemon.messages import GpuMetrics, VideoFormat
 from daemon.publish.curve import secret_key
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from detectors.port import ModelInfo
+from lookoutd.messages import GpuMetrics, VideoFormat
 
 _WIDTH, _HEIGHT, _FPS = 1920, 1080, 30.0
 _CODECS = ("h264", "hevc")

@@ -10,7 +10,7 @@ from daemon.fleet.following import Following
 from daemon.fleet.opening import open_coordinator
 from daemon.fleet.port import Coordinator
 from daemon.fleet.records import Endpoints
-from daemon.fleet_config import FleetConfig
+from daemon.fleet_config import FleetConfig, fleet_of
 
 
 class MemberEndpoints:
@@ -57,3 +57,14 @@ class MemberEndpoints:
     def _ring(self) -> None:
         with suppress(OSError):  # full: it is readable
             os.write(self._waker, b".")
+
+
+def follow(fleet: FleetConfig | str | MemberEndpoints) -> MemberEndpoints:
+    """The members of a fleet: by its configuration, its address, or as they are followed already.
+
+    Raises:
+        LookoutError: the coordinator's address or files cannot be used.
+    """
+    if isinstance(fleet, MemberEndpoints):
+        return fleet
+    return MemberEndpoints(fleet_of(fleet) if isinstance(fleet, str) else fleet)

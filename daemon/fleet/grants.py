@@ -9,8 +9,8 @@ from types import MappingProxyType
 from daemon.clock import Clock, boottime_ns
 from daemon.fleet.lease import Lease
 from daemon.fleet_config import OnCoordinatorLoss
-from daemon.messages import Owner
 from daemon.publish.fence import Grant, Grants
+from lookoutd.messages import Owner
 
 _NONE: Grants = MappingProxyType({})
 _LOOKED_NS = 1_000_000_000  # a keeper that had no turn for so long knows nothing

@@ -9,7 +9,7 @@ import structlog
 
 from daemon.clock import Clock
 from daemon.fleet.records import Capacity
-from daemon.messages import Metrics
+from lookoutd.messages import Metrics
 
 log = structlog.get_logger(__name__)
 _LOST_SHARE, _CALM_SHARE = 0.05, 0.01

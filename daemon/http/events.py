@@ -13,7 +13,7 @@ from daemon.analytics.events import EventPublisher
 from daemon.analytics.journal import Journal
 from daemon.analytics.journal_file import Query
 from daemon.errors import LookoutError
-from daemon.messages import EventKind
+from lookoutd.messages import EventKind
 
 MAX_LIMIT = 1000
 KINDS = get_args(EventKind)

@@ -17,9 +17,9 @@ from daemon.analytics.events import EventPublisher
 from daemon.control.sources import SourceManager
 from daemon.fleet.figures import FleetParts
 from daemon.http.fleet_exposition import FleetExposition
-from daemon.messages import ClassifierMetrics, CropsDropped, Metrics, PublisherMetrics
 from daemon.pipeline.ledger import CAUSES, STAGES, Ledger, Rows
 from detectors.port import ModelInfo
+from lookoutd.messages import ClassifierMetrics, CropsDropped, Metrics, PublisherMetrics
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

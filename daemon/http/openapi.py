@@ -12,8 +12,8 @@ from daemon.fleet.figures import OwnFigures
 from daemon.fleet.status import FleetStatus
 from daemon.http.events import KINDS, MAX_LIMIT
 from daemon.http.fleet import BODIES
-from daemon.messages import Counts, Event, VideoFormat
 from daemon.redact import Secret
+from lookoutd.messages import Counts, Event, VideoFormat
 
 _RANGES = ("before", "from", "until")  # of numbers, and of times
 _REF = "#/components/schemas/{name}"

@@ -15,7 +15,6 @@ import structlog
 from daemon.appended_file import AppendedFile
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
-from daemon.messages import ClassifierMetrics, Metrics, SourceMetrics, State, topic
 from daemon.monitoring.probes import GpuReader, ProcessProbe
 from daemon.pipeline.ledger import CAUSES, ROW, STAGES, Ledger, Rows, percentiles, percentiles_of_each
 from daemon.pipeline.outbox import Outbox, Report
@@ -24,6 +23,7 @@ from daemon.system import memory, systemd
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from daemon.system.tuning import name_threads
+from lookoutd.messages import ClassifierMetrics, Metrics, SourceMetrics, State, topic
 
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0

@@ -12,10 +12,10 @@ import psutil
 import structlog
 
 from daemon.clock import Bell, Clock
-from daemon.messages import GpuMetrics, ProcessMetrics
 from daemon.system.gpus import name_visible_gpus, visible_gpus
 from daemon.system.stop import Stop
 from detectors.factory import gpus
+from lookoutd.messages import GpuMetrics, ProcessMetrics
 
 log = structlog.get_logger(__name__)
 _ANSWER_TIMEOUT_S = 0.5

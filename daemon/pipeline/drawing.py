@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from daemon.messages import Attribute
 from detectors.detections import Detections, Masks
+from lookoutd.messages import Attribute
 
 _QUALITY = 85
 _BOX_COLOUR = (66, 200, 255)

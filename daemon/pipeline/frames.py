@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from daemon.messages import FrameClock
 from detectors.port import Image
+from lookoutd.messages import FrameClock
 
 
 class FrameInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -10,7 +10,6 @@ from typing import Protocol
 
 import structlog
 
-from daemon.messages import Model
 from daemon.pipeline.board import Batch, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
@@ -21,6 +20,7 @@ from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from detectors.detections import Detections, plausible
 from detectors.port import Detector, DetectorError, DetectorUnavailableError, Lane, Size, StageTimes, lane_at
+from lookoutd.messages import Model
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5

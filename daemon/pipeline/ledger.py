@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import astuple, replace
 
-from daemon.messages import Dropped, Latency, Percentiles
 from daemon.pipeline.frames import FrameInfo
+from lookoutd.messages import Dropped, Latency, Percentiles
 
 IMPOSSIBLE = (
     "impossible, with corners the wrong way round or classes without a label: the model is of another family, or has "
@@ -46,7 +46,7 @@ class Counts:
     """Totals of one source since the start.
 
     Attributes:
-        passed_over: packets that are no frames, by kind; see `daemon.messages.SourceMetrics`.
+        passed_over: packets that are no frames, by kind; see `lookoutd.messages.SourceMetrics`.
         bad_boxes: impossible boxes that were removed.
         has_boxes: some box was possible.
     """

@@ -9,11 +9,11 @@ from contextlib import suppress
 
 import msgspec
 
-from daemon.messages import Counts, Event, Metrics, Model, Status
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
 from detectors.port import StageTimes
+from lookoutd.messages import Counts, Event, Metrics, Model, Status
 
 
 class Served(msgspec.Struct, frozen=True):

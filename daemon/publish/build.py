@@ -15,7 +15,15 @@ from msgspec import UNSET
 from msgspec.structs import replace as _replace
 
 from daemon.clock import Clock
-from daemon.messages import (
+from daemon.pipeline.ledger import MAX_GONE, Ledger
+from daemon.pipeline.outbox import Note, Report, Result
+from daemon.publish.box_text import BoxText
+from daemon.publish.fence import Grants, may_send
+from daemon.publish.masks import MaskEncoder
+from daemon.publish.subscribers import matching
+from detectors.detections import Detections, no_tracks
+from detectors.joining import joined
+from lookoutd.messages import (
     KINDS,
     Counts,
     Detection,
@@ -29,15 +37,7 @@ from daemon.messages import (
     Status,
     topic,
 )
-from daemon.messages import Detections as DetectionsMessage
-from daemon.pipeline.ledger import MAX_GONE, Ledger
-from daemon.pipeline.outbox import Note, Report, Result
-from daemon.publish.box_text import BoxText
-from daemon.publish.fence import Grants, may_send
-from daemon.publish.masks import MaskEncoder
-from daemon.publish.subscribers import matching
-from detectors.detections import Detections, no_tracks
-from detectors.joining import joined
+from lookoutd.messages import Detections as DetectionsMessage
 
 Boxes = list[Detection] | msgspec.Raw
 _AT_ONCE = 32  # frames whose boxes are made ahead

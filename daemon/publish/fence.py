@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from daemon.messages import Owner
 from daemon.pipeline.frames import FrameInfo
+from lookoutd.messages import Owner
 
 
 class Grant(NamedTuple):

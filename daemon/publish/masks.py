@@ -13,9 +13,9 @@ import structlog
 from msgspec import UNSET
 
 from daemon.config import MaskForm
-from daemon.messages import RunLengths
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections, Masks
+from lookoutd.messages import RunLengths
 
 log = structlog.get_logger(__name__)
 Bits = npt.NDArray[np.uint8]

@@ -18,12 +18,12 @@ import zmq
 from daemon.clock import Clock
 from daemon.config import PublisherConfig
 from daemon.errors import LookoutError
-from daemon.messages import Owner, Packet, Packets, encoder, topic, watched_source
 from daemon.publish.fence import Fence, NoFence, may_send
 from daemon.publish.subscribers import Subscribers
 from daemon.publish.zeromq import ZeroMqSink, sender
 from daemon.sources.port import PacketInfo
 from daemon.system.stop import Stop
+from lookoutd.messages import Owner, Packet, Packets, encoder, topic, watched_source
 
 log = structlog.get_logger(__name__)
 _HIGH_WATER = 128  # packets that wait for one subscriber

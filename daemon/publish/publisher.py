@@ -7,18 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from daemon.messages import (
-    Latency,
-    Message,
-    Metrics,
-    Packets,
-    PublisherMetrics,
-    State,
-    Status,
-    VideoFormat,
-    topic,
-    watched_source,
-)
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Item, Note, Outbox, Report, Result
@@ -30,6 +18,18 @@ from daemon.publish.port import Sink
 from daemon.redact import scrub
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
+from lookoutd.messages import (
+    Latency,
+    Message,
+    Metrics,
+    Packets,
+    PublisherMetrics,
+    State,
+    Status,
+    VideoFormat,
+    topic,
+    watched_source,
+)
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.1

@@ -21,9 +21,9 @@ from zmq.auth.thread import ThreadAuthenticator
 from daemon.clock import Clock
 from daemon.config import PublisherConfig
 from daemon.errors import ConfigError
-from daemon.messages import Message, encoder
 from daemon.publish.curve import secret_key
 from daemon.publish.subscribers import Subscribers, in_use
+from lookoutd.messages import Message, encoder
 
 log = structlog.get_logger(__name__)
 _AT_ONCE = 32  # messages to the socket one after the other: ZeroMQ's thread sleeps between those that come apart

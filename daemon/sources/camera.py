@@ -11,10 +11,10 @@ import numpy as np
 
 from daemon.config import CameraConfig
 from daemon.errors import SourceError
-from daemon.messages import FrameClock, VideoFormat
 from daemon.sources.port import DecodeBudget, Picture
 from daemon.sources.rotation import rotated, rotated_format
 from detectors.port import HostImage, Image
+from lookoutd.messages import FrameClock, VideoFormat
 
 _ERROR = 2
 # OpenCV's warnings do not go through our log. OpenCV 4 and 5 have this function in different places.

@@ -15,7 +15,6 @@ from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
 from daemon.errors import CorruptError, DecodeError, NoKeyError, SourceError
-from daemon.messages import FrameClock, VideoFormat
 from daemon.redact import Url
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.decode import (
@@ -38,6 +37,7 @@ from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Sk
 from daemon.sources.rotation import rotated, rotated_format, turns_of
 from daemon.sources.skipping import FrameSkipper, SkipCause
 from detectors.port import Image
+from lookoutd.messages import FrameClock, VideoFormat
 
 _KEY_HINT = ": it has sent no key picture yet; set the camera to send one every second or two"
 _KEY_LIMIT_S = 600.0  # without a key picture, after which another connection may bring one

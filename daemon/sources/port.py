@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 from av.packet import Packet
 
-from daemon.messages import FrameClock, VideoFormat
 from detectors.port import Image
+from lookoutd.messages import FrameClock, VideoFormat
 
 
 class Picture(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +36,7 @@ class Skipped(msgspec.Struct, frozen=True, gc=False):
     """One picture that was not decoded, for lack of time.
 
     Attributes:
-        cause: the drop cause, a field of `daemon.messages.Dropped`.
+        cause: the drop cause, a field of `lookoutd.messages.Dropped`.
     """
 
     cause: Literal["late", "rate_limit"]
@@ -76,7 +76,7 @@ class Reader(Protocol):
 
 
 class PacketInfo(msgspec.Struct, frozen=True, gc=False):
-    """A packet without its bytes; see `daemon.messages.Packet`."""
+    """A packet without its bytes; see `lookoutd.messages.Packet`."""
 
     codec: str
     extradata: bytes
@@ -110,7 +110,7 @@ class PacketReader(Protocol):
     tap: PacketTap | None
 
     def take_passed_over(self) -> Mapping[str, int]:
-        """The packets since the last call that are no frames, by kind; see `daemon.messages.SourceMetrics`."""
+        """The packets since the last call that are no frames, by kind; see `lookoutd.messages.SourceMetrics`."""
         ...
 
     def describe(self, packet: Packet[Any]) -> PacketInfo:

@@ -13,10 +13,10 @@ from av.video.frame import VideoFrame
 
 from daemon.config import AvConfig
 from daemon.errors import SourceError
-from daemon.messages import VideoFormat
 from daemon.sources.connection import connect
 from daemon.sources.decode import turns_of_picture
 from detectors.port import HostImage, Image
+from lookoutd.messages import VideoFormat
 
 _CV2: Final = {1: cv2.ROTATE_90_CLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_COUNTERCLOCKWISE}
 _MAX_PACKETS = 32  # packets without a picture

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from daemon.config import SyntheticConfig
-from daemon.messages import FrameClock, VideoFormat
 from daemon.sources.port import DecodeBudget, Picture
 from daemon.sources.scene import Scene
 from detectors.port import HostImage
+from lookoutd.messages import FrameClock, VideoFormat
 
 CLOCK = FrameClock("file", 0)
 

@@ -38,7 +38,7 @@ class VideoPackets:
     another stream.
 
     Args:
-        passed_over: counts packets by kind; see `daemon.messages.SourceMetrics`.
+        passed_over: counts packets by kind; see `lookoutd.messages.SourceMetrics`.
 
     Attributes:
         part: in use.

@@ -11,10 +11,10 @@ from daemon.analytics.broad_phase import Search
 from daemon.analytics.event import Event
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
-from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import RuleConfig
 from detectors.detections import Detections, TrackNews, Tracks
+from lookoutd.messages import FrameClock
 
 LABELS = ("person", "car", "truck")
 SECOND = 1_000_000_000

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon import messages
 from daemon.analytics import totals as module
 from daemon.analytics.event import Event, Unseen
 from daemon.analytics.journal_file import Query
 from daemon.analytics.stages import AnalyticsStages
 from daemon.config import Config, ModelConfig
-from daemon.messages import Counts, decode, encoder, topic
 from daemon.pipeline.ledger import Ledger
+from lookoutd import messages
+from lookoutd.messages import Counts, decode, encoder, topic
 from tests.daemon.test_messages import DOCS
 from tests.support.clock import ManualClock
 from tests.support.events import Rig, crossing, frame

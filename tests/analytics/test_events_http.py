@@ -15,7 +15,6 @@ import pytest
 from daemon.analytics.event import Event as Found
 from daemon.app import App
 from daemon.cli import invoke
-from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.commands.events import line_of
 from daemon.commands.watch import View
@@ -29,9 +28,10 @@ from daemon.config import (
     SnapshotsConfig,
     SyntheticConfig,
 )
-from daemon.messages import Counts, Detections, Event, Unseen, decode
 from daemon.redact import Secret
 from detectors.fake.detector import FakeDetector
+from lookoutd.client import Subscriber
+from lookoutd.messages import Counts, Detections, Event, Unseen, decode
 from tests.support.daemon import PATIENCE_S, ROOT, receive_until, wait_until
 from tests.support.events import Rig, crossing, frame
 from tests.support.ports import free_port

@@ -24,7 +24,7 @@ from daemon.analytics.journal_file import DAMAGED, Query, read
 from daemon.clock import SystemClock
 from daemon.config import EventsConfig
 from daemon.errors import ConfigError, LookoutError
-from daemon.messages import Event
+from lookoutd.messages import Event
 from tests.support.clock import ManualClock
 from tests.support.daemon import PATIENCE_S, ROOT, wait_until
 from tests.support.events import Rig, crossing, logged, runtime

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daemon import messages
 from daemon.analytics.process.main import RulesOrder
 from daemon.analytics.process.remote import RulesProcess
 from daemon.analytics.rules import RuleBook, Rules, RulesStage
@@ -24,6 +23,7 @@ from daemon.errors import ConfigError, LookoutError
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Watchdog
 from detectors.detections import TrackNews
+from lookoutd import messages
 from tests.analytics.feed import LABELS, SECOND, frame_at, rules_of, standing_at, tracks_of
 from tests.support.daemon import wait_until
 from tests.support.events import Rig, logged

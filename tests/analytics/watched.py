@@ -14,10 +14,10 @@ from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track_stage import Tracker, TrackerStage
 from daemon.config import parse
-from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Tracks
+from lookoutd.messages import FrameClock
 from tests.analytics.feed import SECOND, Box, rules_of, short
 from tests.analytics.walks import boxes
 

@@ -14,8 +14,8 @@ import pytest
 from daemon.batch.records import Header
 from daemon.batch.writer import ResultWriter
 from daemon.cli import invoke
-from daemon.messages import Detections, Event, Status
 from daemon.pipeline.ledger import Counts
+from lookoutd.messages import Detections, Event, Status
 from tests.batch.archive import TRACKED, configure, differing, draw, results, run, start
 from tests.support.daemon import DEMO_MODEL, Lookout, receive_until, wait_until
 from tests.support.models import black_clip, hidden_model

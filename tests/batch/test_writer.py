@@ -10,7 +10,8 @@ import pytest
 from daemon.batch.records import Header
 from daemon.batch.sink import Ended, ResultSink
 from daemon.batch.writer import IncompleteError, ResultWriter
-from daemon.messages import (
+from daemon.pipeline.ledger import Counts
+from lookoutd.messages import (
     Detection,
     Detections,
     Dropped,
@@ -24,7 +25,6 @@ from daemon.messages import (
     VideoFormat,
     topic,
 )
-from daemon.pipeline.ledger import Counts
 
 MODEL = Model("m", "d", "fp32", "cpu")
 HEADER = Header(clip="1.mp4", size=7, sha256="0", model=MODEL, settings={}, release="1")

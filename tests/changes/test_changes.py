@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from daemon.messages import Detections
+from lookoutd.messages import Detections
 from tests.support.checkout import alone, copy_of_tree
 from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, is_state, receive_until
 from tests.support.ports import free_port
@@ -31,7 +31,9 @@ git add -AN && git diff -U1 HEAD -- daemon tests/contract > {name}.patch, git ch
 
 def _patched(tmp_path: Path, name: str) -> Path:
     """A copy of what runs, with one change."""
-    tree = copy_of_tree(tmp_path / "tree", "daemon", "detectors", "calibration", "models", "tests", "pyproject.toml")
+    tree = copy_of_tree(
+        tmp_path / "tree", "daemon", "detectors", "calibration", "lookoutd", "models", "tests", "pyproject.toml"
+    )
     patch = ["git", "apply", "--whitespace=nowarn", str(_FOLDER / f"{name}.patch")]
     bounds = {**alone(), "GIT_CEILING_DIRECTORIES": str(tmp_path)}  # no repository around it is asked
     done = subprocess.run(patch, cwd=tree, env=bounds, capture_output=True, text=True, check=False)

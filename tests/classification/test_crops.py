@@ -10,8 +10,8 @@ import numpy as np
 from daemon.classification.crops import Crop, CropQueue
 from daemon.classification.votes import Ballot, rules_of
 from daemon.config import ClassifierConfig
-from daemon.messages import ClassifierMetrics
 from detectors.port import HostImage
+from lookoutd.messages import ClassifierMetrics
 from tests.analytics.feed import frame_at
 
 RULES = rules_of(ClassifierConfig(name="color", path=Path("color.onnx"), wanted=["car"]))

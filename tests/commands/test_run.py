@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import invoke
-from daemon.client import Subscriber
 from daemon.commands.from_arguments import config_of, save, sources_of, yaml_of
 from daemon.commands.typed import check_typed
 from daemon.config import AvConfig, CameraConfig, load
 from daemon.errors import LookoutError
-from daemon.messages import Detections
 from daemon.sources.playlist import Playlist
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections
 from tests.support.daemon import DEMO_MODEL, ROOT, receive_until
 from tests.support.ports import free_port
 

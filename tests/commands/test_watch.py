@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from daemon.client import Subscriber
 from daemon.commands.watch import View
-from daemon.messages import Detection
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detection
 from tests.daemon.test_messages import MESSAGE
 
 _BOX = (1.0, 2.0, 3.0, 4.0)

@@ -7,12 +7,12 @@ from contextlib import closing
 
 import pytest
 
-from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import PublisherConfig
-from daemon.messages import Status, topic
 from daemon.publish.port import Sink
 from daemon.publish.zeromq import ZeroMqSink
+from lookoutd.client import Subscriber
+from lookoutd.messages import Status, topic
 from tests.support.daemon import wait_until
 
 Subscribe = Callable[[str], Subscriber]  # to one source's states

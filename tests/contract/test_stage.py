@@ -12,11 +12,11 @@ from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track_stage import Tracker, TrackerStage
 from daemon.config import parse
-from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import BoxFilter, FilterStage, Stage
 from detectors.detections import Detections, Masks, no_tracks, nothing
+from lookoutd.messages import FrameClock
 from tests.analytics.feed import LABELS, rules_of
 
 _SOURCES = ("street", "yard", "hall")

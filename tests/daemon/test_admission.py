@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from daemon.app import App
 from daemon.capture.sinks import UNLIMITED, Quota
-from daemon.client import Subscriber
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig, parse
 from daemon.control.admission import Admission, max_min_rate
 from daemon.control.capacity import PictureCosts
 from daemon.errors import SourceError
-from daemon.messages import Message, Status, VideoFormat
 from detectors.fake.detector import FakeDetector
+from lookoutd.client import Subscriber
+from lookoutd.messages import Message, Status, VideoFormat
 from tests.support.daemon import all_of, receive_until, wait_until
 
 RATES = st.lists(st.floats(0.1, 120), min_size=1, max_size=40)

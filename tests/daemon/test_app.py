@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.config import (
     BoardConfig,
     Config,
@@ -25,12 +24,13 @@ from daemon.config import (
     TrackingConfig,
     parse,
 )
-from daemon.messages import Detections, Encoding, Message, Metrics, Status
 from daemon.monitoring.health import PART_FAILED
 from daemon.pipeline.stages import Defaults, filter_of
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, DetectorUnavailableError, Image, Options, PreparedImage, StageTimes
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, Encoding, Message, Metrics, Status
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, is_state, receive_until, wait_until
 
 

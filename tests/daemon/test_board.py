@@ -7,12 +7,12 @@ import threading
 import numpy as np
 import pytest
 
-from daemon.messages import FrameClock
 from daemon.pipeline.board import Batch, BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.system.stop import Stop
 from detectors.port import HostImage
+from lookoutd.messages import FrameClock
 from tests.support.clock import ManualClock
 
 IMAGE = HostImage(np.zeros((2, 2, 3), np.uint8))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from daemon.clock import SystemClock
-from daemon.messages import Attribute, FrameClock, Model, Owner
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Result, Served
@@ -20,6 +19,7 @@ from daemon.publish.compiled_text import write
 from daemon.publish.masks import MaskEncoder
 from detectors.detections import Detections, Masks, Tracks, nothing
 from detectors.port import StageTimes
+from lookoutd.messages import Attribute, FrameClock, Model, Owner
 
 LABELS = ("person", 'say "Ümlaut"\n', "traffic light", "狗")
 SERVED = Served(Model("m", "0" * 12, "fp32", "fake"), LABELS)

@@ -22,7 +22,6 @@ from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.control.admission import Admission
 from daemon.errors import DecodeError, SourceError
-from daemon.messages import FrameClock, State, VideoFormat
 from daemon.pipeline.board import BoardRules, Cause, FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
@@ -30,6 +29,7 @@ from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import DecodeBudget, Picture, Skipped, Source
 from detectors.port import HostImage
+from lookoutd.messages import FrameClock, State, VideoFormat
 from tests.support.clock import ManualClock
 
 IMAGE = HostImage(np.zeros((4, 6, 3), np.uint8))

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pytest
 
 from daemon.config import MaskForm
-from daemon.messages import Detection, FrameClock, Model, RunLengths
 from daemon.pipeline.drawing import with_boxes
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
@@ -23,6 +22,7 @@ from daemon.publish.build import boxes_of
 from daemon.publish.masks import MaskEncoder
 from detectors.detections import Detections, Masks, no_tracks, nothing
 from detectors.port import StageTimes
+from lookoutd.messages import Detection, FrameClock, Model, RunLengths
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "schema" / "detections.schema.json").read_text())

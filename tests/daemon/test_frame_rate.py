@@ -20,12 +20,12 @@ from daemon.commands.check import open_once
 from daemon.config import AvConfig
 from daemon.control.admission import Admission
 from daemon.errors import SourceError
-from daemon.messages import VideoFormat
 from daemon.redact import Url
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.ffmpeg import AvReader, AvSource
 from daemon.sources.frame_rate import FrameRate
 from daemon.sources.port import Picture, next_picture
+from lookoutd.messages import VideoFormat
 from tests.daemon.test_capture import Run, ScriptedReader, ScriptedSource
 from tests.support import clips
 from tests.support.clock import ManualClock

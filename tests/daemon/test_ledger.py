@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from daemon.messages import FrameClock, Latency
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import CAUSES, Counts, Ledger
+from lookoutd.messages import FrameClock, Latency
 
 _FRAMES = 4000
 

@@ -12,9 +12,9 @@ import pytest
 from daemon.capture.timing import Backoff
 from daemon.config import AvConfig, ReconnectConfig
 from daemon.errors import LoginRefusedError, SourceError
-from daemon.messages import Status
 from daemon.redact import Secret, Url
 from daemon.sources.ffmpeg import AvSource
+from lookoutd.messages import Status
 from tests.daemon.test_capture import EITHER, Run, ScriptedSource
 from tests.support.clock import ManualClock
 from tests.support.daemon import DEMO_MODEL, Lookout, receive_until, wait_until

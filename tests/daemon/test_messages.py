@@ -10,8 +10,8 @@ import jsonschema
 import msgspec
 import pytest
 
-from daemon import messages
-from daemon.messages import Detection, Detections, Dropped, FrameClock, ImageSize, Latency, Model
+from lookoutd import messages
+from lookoutd.messages import Detection, Detections, Dropped, FrameClock, ImageSize, Latency, Model
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MESSAGE = Detections(

@@ -9,11 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import CurveConfig, PublisherConfig
 from daemon.errors import ConfigError
-from daemon.messages import Detections, FrameClock, Model, RunLengths, Status, VideoFormat
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
@@ -23,6 +21,8 @@ from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from detectors import detections as found
 from detectors.port import StageTimes
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, FrameClock, Model, RunLengths, Status, VideoFormat
 from tests.support.daemon import receive_until
 from tests.support.runtime import runtime_of
 

@@ -25,12 +25,12 @@ from daemon.capture.processes.protocol import (
 from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.clock import SystemClock
 from daemon.errors import SourceError
-from daemon.messages import FrameClock
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.buffers import HostMemory
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.leases import BufferPool
 from detectors.port import DeviceImage, HostImage
+from lookoutd.messages import FrameClock
 from tests.support.descriptors import no_descriptors
 
 _SIZE = 64

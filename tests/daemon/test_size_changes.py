@@ -13,11 +13,11 @@ from av.packet import Packet as AvPacket
 
 from daemon.config import AvConfig
 from daemon.dashboard.muxer import Fragment, Init, SourceVideo
-from daemon.messages import Packet, VideoFormat
 from daemon.redact import Url
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.ffmpeg import AvReader, AvSource
 from daemon.sources.port import PacketInfo, next_picture
+from lookoutd.messages import Packet, VideoFormat
 from tests.support import clips
 from tests.support.hardware import FakeGpu
 from tests.support.rtsp_camera import Camera, RtspCamera, at_rate, pictures_of

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from daemon.client import Subscriber
 from daemon.config import PublisherConfig
 from daemon.errors import ConfigError
-from daemon.messages import Detections
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections
 from tests.daemon.test_publisher import Bench
 from tests.support.daemon import wait_until
 from tests.support.descriptors import no_descriptors

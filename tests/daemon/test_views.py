@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from daemon.commands.drawn_rules import with_view
 from daemon.config import Config, SyntheticConfig, parse
 from daemon.errors import ConfigError
-from daemon.messages import FrameClock
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.views import SourceViews, check_views, placed, view_of
 from detectors.fake.detector import FakeDetector
 from detectors.port import HostImage, Options, Region, Size
+from lookoutd.messages import FrameClock
 from tests.support.pictures import picture
 
 _L_SHAPE = [[0, 0], [1, 0], [1, 0.5], [0.5, 0.5], [0.5, 1], [0, 1]]

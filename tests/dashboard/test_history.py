@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from daemon.dashboard.history import Figures, Tracks
-from daemon.messages import (
+from lookoutd.messages import (
     Detection,
     Detections,
     Dropped,

@@ -14,7 +14,7 @@ from daemon.dashboard.hub import Hub
 from daemon.dashboard.link import Arrived
 from daemon.dashboard.viewers import Viewer
 from daemon.dashboard.watched import Facts, FleetSource
-from daemon.messages import Owner, State, Status, encoder, topic
+from lookoutd.messages import Owner, State, Status, encoder, topic
 from tests.support.clock import ManualClock
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from daemon.config import AvConfig
 from daemon.dashboard.muxer import Fragment, Init, Lost, Output, SourceVideo, Unplayable
-from daemon.messages import Packet
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import next_picture
+from lookoutd.messages import Packet
 from tests.support import clips
 
 pytestmark = pytest.mark.needs("ffmpeg")

@@ -12,7 +12,7 @@ from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.link import Arrived
 from daemon.dashboard.viewers import Selection, Viewer
-from daemon.messages import Detections, Encoding, Owner, Status, encoder, topic
+from lookoutd.messages import Detections, Encoding, Owner, Status, encoder, topic
 from tests.daemon.test_messages import MESSAGE
 
 

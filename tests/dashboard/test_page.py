@@ -22,7 +22,7 @@ from daemon.config import DashboardConfig
 from daemon.dashboard import link
 from daemon.dashboard import live as live_video
 from daemon.dashboard.addresses import DaemonAddress
-from daemon.messages import Packets, decode, topic
+from lookoutd.messages import Packets, decode, topic
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, wait_until
 from tests.support.page import Page, address_of
 from tests.support.served import Served, street

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import PublisherConfig
-from daemon.epochs import Epochs
 from daemon.fleet.grants import GrantedSources
 from daemon.fleet.lease_page import LeaseState
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError
 from daemon.fleet_config import OnCoordinatorLoss
-from daemon.messages import Detections, Message, Owner, Status, topic
 from daemon.pipeline.outbox import Report
+from lookoutd.client import Subscriber
+from lookoutd.epochs import Epochs
+from lookoutd.messages import Detections, Message, Owner, Status, topic
 from tests.daemon.test_publisher import Bench
 from tests.fleet.lease_thread import LeaseThread
 from tests.support.clock import ManualClock

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.clock import boottime_ns
 from daemon.errors import LookoutError
 from daemon.fleet import doubts
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, NameTakenError
 from daemon.fleet.records import Owned
-from daemon.messages import Detections, Owner, Status
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, Owner, Status
 from tests.fleet.daemons import Fleet, fleet_in, member_of, wait_runs
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Camera

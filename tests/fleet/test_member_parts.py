@@ -22,11 +22,11 @@ from daemon.fleet.records import Capacity, FleetView, Owned, SourceRecord, Want
 from daemon.fleet.reports import Reports
 from daemon.fleet.wanted import WantedSources
 from daemon.fleet_config import FleetConfig
-from daemon.messages import Dropped, Metrics, ProcessMetrics, PublisherMetrics, SourceMetrics
 from daemon.publish.curve import new_pair
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.nvdec.backend import NvdecBackend
 from detectors.port import ModelInfo
+from lookoutd.messages import Dropped, Metrics, ProcessMetrics, PublisherMetrics, SourceMetrics
 from tests.fleet.views import view
 from tests.support.clock import ManualClock
 from tests.support.hardware import CAPABILITY

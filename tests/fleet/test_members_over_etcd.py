@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from daemon.client import Subscriber
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.records import SourceRecord
-from daemon.messages import Detections, Event, Message, Status
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, Event, Message, Status
 from tests.fleet.etcd_server import EtcdServer
 from tests.support.daemon import Lookout, wait_until
 

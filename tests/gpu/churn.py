@@ -27,19 +27,19 @@ from daemon.bench.latency import Rowset
 from daemon.bench.listener import listening
 from daemon.bench.load import Load, config_of
 from daemon.bench.steady import RowLog
-from daemon.client import Subscriber
 from daemon.commands.report import Table, number
 from daemon.commands.report.tables import show, write_json
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.errors import LookoutError, SourceError
 from daemon.log import logging
-from daemon.messages import Status, VideoFormat
 from daemon.monitoring.probes import GpuProbe, ProcessProbe
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget, Picture, Reader, Skipped, Source
 from daemon.sources.synthetic_clip import synthetic_clip
 from detectors.port import DetectorError
+from lookoutd.client import Subscriber
+from lookoutd.messages import Status, VideoFormat
 
 _CHURN_TIMEOUT_S = 30.0
 _SAMPLES = 10  # of the process's resources, in a second

@@ -22,16 +22,16 @@ import pytest
 import structlog
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.config import Config, LogConfig, ModelConfig, PublisherConfig, SyntheticConfig
 from daemon.log import logging
-from daemon.messages import Status
 from daemon.monitoring.health import PART_FAILED
 from detectors.cuda import Device, DeviceBuffer, Module, Stream
 from detectors.nvrtc import compile_cubin
 from detectors.port import DetectorError, Options, PostprocessParams
 from detectors.trt.detector import TrtDetector
 from detectors.trt.engine import EngineStore
+from lookoutd.client import Subscriber
+from lookoutd.messages import Status
 from tests.support.daemon import DEMO_MODEL
 from tests.support.ports import free_port
 

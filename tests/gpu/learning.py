@@ -19,8 +19,8 @@ from time import monotonic
 
 import yaml
 
-from daemon.client import Subscriber
-from daemon.messages import Metrics, SourceMetrics
+from lookoutd.client import Subscriber
+from lookoutd.messages import Metrics, SourceMetrics
 from tests.support.ports import free_port
 
 

@@ -20,10 +20,10 @@ from time import monotonic, sleep
 
 import av
 
-from daemon.client import Subscriber
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.records import FleetView, Picture, SourceRecord
-from daemon.messages import Metrics
+from lookoutd.client import Subscriber
+from lookoutd.messages import Metrics
 from tests.fleet.etcd_server import EtcdServer
 from tests.support.daemon import Lookout
 

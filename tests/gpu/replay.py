@@ -20,9 +20,9 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from daemon.client import Subscriber
-from daemon.messages import Detection, Detections
 from detectors.matching import match
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detection, Detections
 from tests.support.daemon import Lookout
 
 Found = dict[tuple[str, int], list[Detection]]

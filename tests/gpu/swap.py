@@ -25,8 +25,8 @@ import av
 import numpy as np
 import yaml
 
-from daemon.client import Subscriber
-from daemon.messages import Detections
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections
 from tests.support.daemon import Lookout
 
 _QUIET_S = 10.0

@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 
 from daemon.commands.watch import View, once
-from daemon.messages import Detections
 from detectors.cpu.detector import CpuDetector
 from detectors.heads.nms import MOST_CANDIDATES
 from detectors.port import DetectorError, Options
+from lookoutd.messages import Detections
 from tests.daemon.test_messages import MESSAGE
 from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, receive_until
 from tests.support.models import black_clip, constant_model, hidden_model

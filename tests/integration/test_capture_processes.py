@@ -15,14 +15,14 @@ import psutil
 import pytest
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig, check
-from daemon.messages import Detections, Message, Status
 from daemon.pipeline.ledger import Counts
 from daemon.redact import Url
 from daemon.system.limits import Limits
 from detectors.detections import Detections as Found
 from detectors.port import Image, StageTimes
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, Message, Status
 from tests.support import clips
 from tests.support.daemon import PATIENCE_S, Lookout, has_seen, is_state, receive_until, wait_until
 from tests.support.hardware import FakeBackend

@@ -15,10 +15,10 @@ import pytest
 import zmq
 import zmq.auth
 
-from daemon.client import Subscriber
 from daemon.errors import ConfigError
-from daemon.messages import Detections
 from daemon.publish.curve import new_pair
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections
 from tests.support import hostile
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, receive_until, wait_until
 from tests.support.ports import free_port

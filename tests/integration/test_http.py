@@ -23,7 +23,7 @@ import yaml
 from daemon.cli import invoke
 from daemon.config import parse
 from daemon.errors import ConfigError
-from daemon.messages import Detections, Status
+from lookoutd.messages import Detections, Status
 from tests.support import hostile
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, is_state, lost, receive_until, wait_until
 from tests.support.ports import free_port

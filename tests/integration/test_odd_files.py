@@ -17,13 +17,13 @@ import pytest
 
 from daemon.commands.check import open_once
 from daemon.config import AvConfig
-from daemon.messages import Detections, Status
 from daemon.redact import Url
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.ffmpeg import AvReader, AvSource
 from daemon.sources.port import next_picture
 from detectors.matching import match
 from detectors.port import DeviceImage, Image
+from lookoutd.messages import Detections, Status
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, is_state, receive_until
 from tests.support.hardware import FakeGpu
 from tests.support.odd_clips import FRAMES, HEIGHT, ODD, WIDTH, drawn, shown_frames, shown_size

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
-from daemon.messages import Detections, Metrics
 from daemon.pipeline.ledger import Rows
 from detectors.fake.detector import FakeDetector
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, Metrics
 from tests.support.daemon import PATIENCE_S, Lookout, has_seen, is_state, receive_until, wait_until
 
 

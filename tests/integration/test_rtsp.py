@@ -17,10 +17,10 @@ from daemon.bench.result import read
 from daemon.cli import invoke
 from daemon.config import AvConfig
 from daemon.errors import SourceError
-from daemon.messages import Detections, Message, Metrics, Status
 from daemon.redact import Secret, Url
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import next_picture
+from lookoutd.messages import Detections, Message, Metrics, Status
 from tests.support import clips
 from tests.support.daemon import Lookout, all_of, has_seen, is_state, lost, receive_until, wait_until
 from tests.support.hardware import FakeGpu

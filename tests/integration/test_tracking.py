@@ -11,8 +11,8 @@ import msgspec
 import pytest
 import yaml
 
-from daemon.messages import Detection, Detections, Message
 from daemon.sources.synthetic_clip import synthetic_clip
+from lookoutd.messages import Detection, Detections, Message
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, all_of, is_state, receive_until
 
 _SOURCES = ("street", "yard")

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from daemon.cli import invoke
-from daemon.messages import Message, Metrics
 from daemon.pipeline.ledger import CAUSES
+from lookoutd.messages import Message, Metrics
 from tests.support.daemon import PATIENCE_S, Lookout, has_seen, receive_until, wait_until
 from tests.support.ports import free_port
 from tests.support.served import HEADERS, TOKEN, street

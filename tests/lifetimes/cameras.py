@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from daemon.config import AvConfig, SourceConfig
-from daemon.messages import FrameClock, VideoFormat
 from daemon.redact import Url
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget, Picture, Source
 from detectors.port import HostImage
+from lookoutd.messages import FrameClock, VideoFormat
 from tests.lifetimes.parts import Camera
 
 IN_WORKER = any("daemon.capture.processes.main" in word for word in sys.orig_argv)

@@ -11,7 +11,6 @@ import numpy as np
 from av.packet import Packet
 
 from daemon.config import AvConfig, SourceConfig, SyntheticConfig
-from daemon.messages import FrameClock, GpuMetrics, State, VideoFormat
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Source
@@ -19,6 +18,7 @@ from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, StageTimes
+from lookoutd.messages import FrameClock, GpuMetrics, State, VideoFormat
 from tests.lifetimes.gate import Gate
 
 _PERIOD_S = 0.02

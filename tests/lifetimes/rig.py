@@ -18,7 +18,6 @@ import msgspec
 import psutil
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.config import (
     AvConfig,
     BoardConfig,
@@ -34,7 +33,6 @@ from daemon.config import (
 )
 from daemon.errors import LookoutError
 from daemon.fleet.member import Doors
-from daemon.messages import Detections, Status
 from daemon.pipeline.ledger import CAUSES, Counts
 from daemon.redact import Url
 from daemon.rule_config import ObjectConfig, RuleConfig
@@ -43,6 +41,8 @@ from daemon.system.signals import stopping_on_signals
 from daemon.system.stop import Stop
 from detectors.factory import Backend
 from detectors.port import DetectorError, Options
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, Status
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector, Maker, open_probe
 

@@ -20,11 +20,11 @@ from pathlib import Path
 import structlog
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig
-from daemon.messages import Detections
 from daemon.redact import Url
 from detectors.fake.detector import FakeDetector
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections
 from tests.support import clips
 
 _CLIPS = 4

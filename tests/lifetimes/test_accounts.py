@@ -14,12 +14,10 @@ import pytest
 
 from daemon.capture.recordings import RecordingCapture
 from daemon.capture.sinks import CaptureSinks, Quota
-from daemon.client import Subscriber
 from daemon.config import MonitorConfig, ReconnectConfig
 from daemon.control.admission import Admission
 from daemon.errors import LookoutError
 from daemon.http.snapshots import Snapshots
-from daemon.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, Status, VideoFormat
 from daemon.monitoring.monitor import Monitor, Subject
 from daemon.monitoring.probes import GpuReader, NoGpu, ProcessProbe
 from daemon.pipeline.board import BoardRules, FrameBoard
@@ -32,6 +30,8 @@ from daemon.sources.port import DecodeBudget, Picture
 from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import HostImage, Options
+from lookoutd.client import Subscriber
+from lookoutd.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, Status, VideoFormat
 from tests.lifetimes.parts import Announcements
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.config import AvConfig, ReconnectConfig, SourceConfig
-from daemon.messages import Status
 from daemon.redact import Secret, Url
 from daemon.sources.factory import make_source
+from lookoutd.client import Subscriber
+from lookoutd.messages import Status
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, running, wait_up
 from tests.support.daemon import is_state, receive_until

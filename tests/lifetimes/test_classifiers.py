@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.config import ClassifierConfig, MonitorConfig, TrackingConfig
 from daemon.errors import ConfigError
-from daemon.messages import ClassifierMetrics, Detections, Message
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector
 from detectors.port import DetectorError, Options
+from lookoutd.client import Subscriber
+from lookoutd.messages import ClassifierMetrics, Detections, Message
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector
 from tests.lifetimes.rig import wait_until

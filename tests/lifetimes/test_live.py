@@ -11,11 +11,11 @@ from daemon.app import App
 from daemon.capture.capture import Capture
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, PublisherConfig, SyntheticConfig
-from daemon.messages import Packets, decode, topic
 from daemon.publish.packets import PacketPublisher
 from daemon.publish.zeromq import ZeroMqSink
 from daemon.redact import Url
 from daemon.sources.port import PacketInfo
+from lookoutd.messages import Packets, decode, topic
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.live_viewer import LiveViewer
 from tests.lifetimes.parts import Maker

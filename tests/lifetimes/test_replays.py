@@ -14,14 +14,14 @@ import psutil
 import pytest
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.config import BoardConfig, Config, EventsConfig, ModelConfig, PublisherConfig, SourceConfig, TrackingConfig
-from daemon.messages import Detections, Event, Message, Status
 from daemon.rule_config import ObjectConfig
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector
 from detectors.port import HostImage, Options
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, Event, Message, Status
 from tests.lifetimes.cameras import Clip, camera, make
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from daemon.app import App
 from daemon.config import SyntheticConfig
-from daemon.messages import FrameClock
 from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import LaneThread, Pipeline
@@ -22,6 +21,7 @@ from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, Size, StageTimes
+from lookoutd.messages import FrameClock
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import only, running, wait_up
 from tests.support.clock import ManualClock

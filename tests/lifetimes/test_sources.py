@@ -11,14 +11,14 @@ import psutil
 import pytest
 
 from daemon.app import App
-from daemon.client import Subscriber
 from daemon.config import MonitorConfig, SourceConfig, SyntheticConfig
 from daemon.errors import LookoutError
-from daemon.messages import Status
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget
 from daemon.system.limits import Limits
 from detectors.fake.detector import FakeDetector
+from lookoutd.client import Subscriber
+from lookoutd.messages import Status
 from tests.lifetimes.cameras import camera
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Camera

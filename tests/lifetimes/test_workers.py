@@ -30,16 +30,16 @@ from daemon.capture.processes.protocol import (
 )
 from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.capture.sinks import UNLIMITED, Quota
-from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, Config, ModelConfig, SourceConfig
 from daemon.errors import PoisonedError, SourceError
-from daemon.messages import Status, VideoFormat
 from daemon.redact import Url
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.nvdec.pool import NvdecPool
 from daemon.sources.nvdec.port import LoadablePicture
 from daemon.system.limits import Limits
+from lookoutd.client import Subscriber
+from lookoutd.messages import Status, VideoFormat
 from tests.lifetimes.cameras import Clip, HeldMaker, camera
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, only, running, state_of, wait_up, warned

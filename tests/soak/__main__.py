@@ -34,9 +34,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from daemon.client import Subscriber
-from daemon.messages import Detections, Metrics
 from daemon.pipeline.ledger import CAUSES
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, Metrics
 from tests.support import clips
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout
 from tests.support.models import endless_model

@@ -13,8 +13,8 @@ import onnx
 import pytest
 import yaml
 
-from daemon.client import Subscriber
-from daemon.messages import Detections, Message, Metrics
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, Message, Metrics
 from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until
 from tests.support.rtsp import RtspServer
 

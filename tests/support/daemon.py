@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import yaml
 
-from daemon.client import Subscriber
-from daemon.messages import Detections, Message, Status
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, Message, Status
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,12 +23,12 @@ from daemon.analytics.journal import Journal
 from daemon.analytics.snapshots import EventSnapshots
 from daemon.clock import Clock, SystemClock
 from daemon.config import EventsConfig
-from daemon.messages import FrameClock, Owner
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Report
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Watchdog
+from lookoutd.messages import FrameClock, Owner
 
 
 def frame(seq: int = 0, source: str = "street") -> FrameInfo:

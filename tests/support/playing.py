@@ -11,11 +11,11 @@ from typing import Any
 
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, SourceError
-from daemon.messages import VideoFormat
 from daemon.redact import Url
 from daemon.sources.decode import DecoderPool
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import Skipped
+from lookoutd.messages import VideoFormat
 
 
 @dataclass

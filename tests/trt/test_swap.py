@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from daemon.client import Subscriber
-from daemon.messages import Detections, Message
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections, Message
 from tests.support.daemon import PATIENCE_S, Lookout, receive_until
 from tests.support.models import toy_model
 

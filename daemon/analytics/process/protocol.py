@@ -11,10 +11,10 @@ import numpy.typing as npt
 from daemon.analytics.event import Event
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track import SeenTracks
-from daemon.messages import State
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import TrackNews
 from detectors.joining import joined_bytes
+from lookoutd.messages import State
 
 
 class RulesMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -36,11 +36,11 @@ from daemon.analytics.process.protocol import (
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track import SeenTracks
 from daemon.errors import LookoutError
-from daemon.messages import State
 from daemon.pipeline.frames import FrameInfo
 from daemon.system.children import reap, spawn
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
+from lookoutd.messages import State
 
 log = structlog.get_logger(__name__)
 _IDLE_MS = 200

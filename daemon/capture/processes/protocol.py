@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from daemon.capture.sinks import Quota
-from daemon.messages import FrameClock, State, VideoFormat
 from daemon.pipeline.frames import FrameInfo
 from daemon.sources.port import PacketInfo
+from lookoutd.messages import FrameClock, State, VideoFormat
 
 MAX_MESSAGES = 64  # in one packet
 

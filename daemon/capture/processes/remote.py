@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 from daemon.config import AvConfig, SourceConfig
-from daemon.messages import State, VideoFormat
 from daemon.system.stop import Stop
+from lookoutd.messages import State, VideoFormat
 
 _numbers = itertools.count()
 

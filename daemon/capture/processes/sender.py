@@ -36,7 +36,6 @@ from daemon.capture.processes.protocol import (
 from daemon.capture.sinks import ADMITTED, OnQuota
 from daemon.clock import Clock
 from daemon.errors import SourceError
-from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.buffers import HostMemory, HostSlot, SharedMemory, view
@@ -45,6 +44,7 @@ from daemon.sources.leases import BufferPool, Lease
 from daemon.sources.port import PacketInfo
 from daemon.system.stop import Stop
 from detectors.port import DeviceImage, HostImage
+from lookoutd.messages import State, VideoFormat
 
 _POLL_S = 0.001  # between checks of pictures that are not ready
 _PART_BYTES = 128 << 10  # of a packet of video; half of a packet of the channel

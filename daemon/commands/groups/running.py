@@ -116,9 +116,9 @@ def watch(
     fleet: str | None,
 ) -> int:
     """Show what a running Lookout publishes on ENDPOINT, or all members of a fleet."""
-    from daemon.client import Subscriber
     from daemon.commands import watch as watching
-    from daemon.messages import KINDS
+    from lookoutd.client import Subscriber
+    from lookoutd.messages import KINDS
 
     if not (once or as_json or sys.stdout.isatty()):
         raise LookoutError("the table is for terminals, and this is none: use --json")
@@ -150,8 +150,8 @@ def events(
     fleet: str | None,
 ) -> int:
     """Show what tracks and rules find: as it happens on ENDPOINT, or the journal's where ENDPOINT is http://HOST:PORT."""
-    from daemon.client import Subscriber
     from daemon.commands import events as listing
+    from lookoutd.client import Subscriber
 
     if listing.is_url(endpoint):
         return listing.kept(endpoint, sources, since, token, as_json)

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from daemon.client import Subscriber
 from daemon.etcd.client import EtcdClient
 from daemon.etcd.errors import EtcdAwayError
 from daemon.etcd.settings import EtcdSettings
 from daemon.etcd.watch import open_watch
 from daemon.fleet.etcd_keys import Keys
 from daemon.fleet.records import Ownership
-from daemon.messages import Detections
 from daemon.system.stop import Stop
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detections
 
 _TURN_S = 0.2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from daemon.messages import Owner
+from lookoutd.messages import Owner
 
 
 class Epochs:

@@ -1,6 +1,6 @@
 """A subscriber: typed messages from a running Lookout, and counts of the messages lost on the way.
 
-from daemon.client import Subscriber
+from lookoutd.client import Subscriber
 
 with Subscriber("tcp://127.0.0.1:5556") as subscriber:
     for message in subscriber:
@@ -14,23 +14,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic_ns as _now_ns
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import zmq
 import zmq.auth
 
-from daemon.clock import SystemClock
-from daemon.epochs import Epochs
-from daemon.errors import ConfigError
-from daemon.fleet_config import FleetConfig, fleet_of
-from daemon.messages import Message, Metrics, Owner, Packets, decode, is_port, topic
+from lookoutd.epochs import Epochs
+from lookoutd.errors import ConfigError
+from lookoutd.messages import Message, Metrics, Owner, Packets, decode, is_port, topic
 
 if TYPE_CHECKING:
     from daemon.fleet.endpoints import MemberEndpoints
+    from daemon.fleet_config import FleetConfig
 
 _POLL_MS = 500
-_now_ns = SystemClock.monotonic_ns
 _LINGER_NS = 10_000_000_000  # the socket of a member that is gone stays for so long: messages may be on their way
 _MAX_RUNS = 8  # runs of daemons that are remembered for a topic
 _NO_ENDPOINT = "cannot subscribe to {}: {}; it looks like tcp://127.0.0.1:5556"
@@ -280,11 +279,9 @@ class _Takeover:
 
 
 def _members_of(fleet: FleetConfig | str | MemberEndpoints) -> MemberEndpoints:
-    from daemon.fleet.endpoints import MemberEndpoints  # loads a client of etcd
+    from daemon.fleet.endpoints import follow  # a coordinator's client is in the daemon
 
-    if isinstance(fleet, MemberEndpoints):
-        return fleet
-    return MemberEndpoints(fleet_of(fleet) if isinstance(fleet, str) else fleet)
+    return follow(fleet)
 
 
 def use_curve(socket: zmq.Socket[bytes], server_key: str | Path | None, secret_key: Path | None) -> None:

@@ -1,0 +1,29 @@
+"""The `lookout` command: beside the packages of Lookout, because another distribution may have one called `daemon`."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import packages_distributions
+
+
+def main() -> None:
+    """Run a command, or say in one line that the daemon's package is another's."""
+    try:
+        from daemon import __version__  # noqa: F401 - which another's has not
+        from daemon.__main__ import main as run
+    except ImportError:
+        if not (others := _others()):
+            raise
+        remedy = "install Lookout in an environment of its own, such as `python3 -m venv lookout`"
+        sys.stderr.write(f"lookout: {' and '.join(others)} has a package `daemon`, too: {remedy}\n")
+        sys.exit(2)
+    run()
+
+
+def _others() -> list[str]:
+    """Distributions with a package of the same name."""
+    return sorted({*packages_distributions().get("daemon", ())} - {"lookoutd"})
+
+
+if __name__ == "__main__":
+    main()

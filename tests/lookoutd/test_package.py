@@ -1,0 +1,73 @@
+"""What programs import beside Lookout's own packages, and without them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lookoutd.client import Subscriber
+from lookoutd.messages import Detection
+from lookoutd.testing import Publisher, detections
+from tests.support.daemon import ROOT
+
+_ALONE = """
+import sys
+sys.modules.update(dict.fromkeys(("daemon", "detectors", "calibration")))  # an import of one fails
+from lookoutd.client import Subscriber
+from lookoutd.testing import Publisher, detections
+with Publisher() as publisher, Subscriber(publisher.endpoint) as subscriber:
+    publisher.send(detections("door"))
+    print(subscriber.receive(30).source)
+"""
+
+
+def _python(*arguments: str, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={"PYTHONPATH": f"{path}:{ROOT}"},
+        cwd=path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_subscriber_needs_nothing_of_the_daemon() -> None:
+    found = _python("-c", _ALONE)
+    assert (found.stdout, found.stderr) == ("door\n", "")
+
+
+def test_another_package_of_the_daemons_name_is_named(tmp_path: Path) -> None:
+    """python-daemon installs a package `daemon`, which may be found first."""
+    (tmp_path / "daemon").mkdir()
+    (tmp_path / "daemon" / "__init__.py").touch()
+    facts = tmp_path / "python_daemon-3.1.2.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: python-daemon\nVersion: 3.1.2\n")
+    (facts / "top_level.txt").write_text("daemon\n")
+    found = _python("-m", "lookoutd", "check", path=tmp_path)
+    assert found.returncode == 2
+    (line,) = found.stderr.splitlines()
+    assert "python-daemon" in line
+    assert "environment of its own" in line
+
+
+def test_a_subscriber_can_be_tested_without_a_daemon() -> None:
+    box = Detection("person", 0, 0.9, (10.0, 20.0, 40.0, 90.0))
+    with Publisher() as publisher, Subscriber(publisher.endpoint) as subscriber:
+        publisher.send(detections("door", [box]))
+        publisher.lose(detections("door", seq=1))
+        publisher.send(detections("door", seq=2))
+        found = [subscriber.receive(30) for _ in range(2)]
+        assert [(message.seq, message.index) for message in found] == [(0, 0), (2, 2)]  # type: ignore[union-attr]
+        assert found[0].detections == [box]  # type: ignore[union-attr]
+        assert subscriber.lost == {"detections/door/": 1}
+
+
+def test_a_message_that_nobody_wants_is_an_error() -> None:
+    with Publisher(timeout_s=0) as publisher, pytest.raises(TimeoutError):
+        publisher.send(detections("door"))
