@@ -65,7 +65,7 @@ class Demuxer:
         self._is_cacheable = True
         self._pass_ticks = 0  # length of a pass in ticks, if the recording loops seamlessly; otherwise 0
         self._timed: Stream | None = None  # of the last packet with a picture
-        self._unit: Fraction | None = None  # of its timestamps
+        self._tick: tuple[int, int] | None = None  # of its timestamps, ns, as a fraction
         self._start()
         format = self._video.part.container.format
         invents_times = _invents_times(format)
@@ -173,11 +173,14 @@ class Demuxer:
         if not self.has_times:
             return self._history.rate.add(got)
         if packet.stream is not self._timed:  # PyAV makes a fraction each time that it is asked for the unit
-            self._timed, self._unit = packet.stream, packet.time_base
-        stamp = packet.pts if packet.dts is None else packet.dts
-        if stamp is None or self._unit is None:
+            self._timed, unit = packet.stream, packet.time_base
+            self._tick = (unit.numerator * 1_000_000_000, unit.denominator) if unit else None
+        stamp, tick = packet.dts, self._tick
+        if stamp is None:
+            stamp = packet.pts
+        if stamp is None or tick is None:
             return False
-        return self._history.rate.add(nanoseconds(stamp, self._unit))
+        return self._history.rate.add(stamp * tick[0] // tick[1])
 
     @property
     def rate(self) -> float | None:
