@@ -267,6 +267,25 @@ def test_last_events_that_are_lost_are_told(remote: Remote) -> None:
     assert remote.failures == []
 
 
+def test_what_comes_after_the_last_events_loses_none(remote: Remote) -> None:
+    """Ticks go on while the process ends."""
+    remote.rules.configure(_APPEARED)
+    remote.settle()
+    ending = threading.Event()
+
+    def tick() -> None:
+        while not ending.is_set():
+            remote.rules.tick(0)
+
+    with logged() as lines:
+        ticking = _in_thread(tick)
+        remote.rules.stop(_PATIENCE_S)
+        remote.rules.join(_PATIENCE_S)
+        ending.set()
+        ticking.join(_PATIENCE_S)
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == []
+
+
 def test_where_the_daemon_does_not_begin_the_reason_stands_alone(remote: Remote) -> None:
     """It may be a mistake in the configuration, which is found when the process runs already."""
     with logged() as lines:

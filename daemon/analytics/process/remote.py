@@ -80,6 +80,7 @@ class RulesProcess(threading.Thread):
         self._closing, self._ended = Stop(), Stop()
         self._kill_at = math.inf  # monotonic seconds
         self._given_up = False  # it is killed, because it does not answer
+        self._delivered = False  # all that it has found, before it ends
 
     @property
     def pids(self) -> list[int]:
@@ -135,7 +136,7 @@ class RulesProcess(threading.Thread):
             self._send(observed(number, [frame for frame, _ in rows], [one for _, one in rows]))
 
     def after(self, call: Callable[[], None]) -> None:
-        if self._child is None:
+        if self._child is None or self._delivered:
             call()
             return
         self._mark(call)
@@ -173,8 +174,10 @@ class RulesProcess(threading.Thread):
         if timeout_s <= 0:
             self._given_up = True
             child.process.kill()
-        elif not self.flush(timeout_s):
-            self._give_up(child)
+        else:
+            self._delivered = self.flush(timeout_s)
+            if not self._delivered:
+                self._give_up(child)
         child.writer.close()
         self.join(_EXIT_S)
         with suppress(subprocess.TimeoutExpired):
@@ -285,7 +288,7 @@ class RulesProcess(threading.Thread):
             return
         if not self._closing.is_set:
             self._runtime.on_failure(f"the process of rules ended: {self._reason(child.process)}")
-        elif self._waiting:
+        elif self._waiting and not self._delivered:
             log.warning("the process of rules ended: its last events are lost", reason=self._reason(child.process))
 
     def _reason(self, process: subprocess.Popen[bytes]) -> str:
