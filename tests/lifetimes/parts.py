@@ -13,7 +13,7 @@ from av.packet import Packet
 from daemon.config import AvConfig, SourceConfig, SyntheticConfig
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
-from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Source
+from daemon.sources.port import DecodeBudget, PacketInfo, PacketReader, PacketTap, Picture, Source
 from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
@@ -130,7 +130,7 @@ class Camera:
         return _Reader(self._hold, self._frames)
 
 
-class _Reader:
+class _Reader(PacketReader):
     """Each picture comes in a packet of a few bytes."""
 
     format = VideoFormat("ticks", 8, 8, 1 / _PERIOD_S, "none")
