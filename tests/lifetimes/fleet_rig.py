@@ -17,9 +17,9 @@ from daemon.redact import written_of
 from tests.fleet.held_coordinator import HeldCoordinator
 from tests.fleet.lease_thread import LeaseThread
 from tests.fleet.memory_coordinator import Lease, MemoryEngine
+from tests.lifetimes.analysis_verbs import End
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.rig import Rig, wait_until
-from tests.lifetimes.verbs import End
 
 _MEMBER, _OTHER = "one", "other"
 _CALLS = ("join", "claim", "release")

@@ -1,4 +1,4 @@
-"""Random histories of a daemon: thirty verbs, some of them held while others happen, and then its end.
+"""Random histories of a daemon: thirty steps of verbs, some of them held while others happen, and then its end.
 
 A history is a hypothesis state machine: what fails is tried again with fewer steps, and printed as a program.
 """
@@ -23,13 +23,16 @@ from daemon.config import AvConfig, SyntheticConfig
 from daemon.errors import ConfigError
 from daemon.monitoring.health import PART_FAILED
 from daemon.redact import Url
-from tests.lifetimes.rig import Rig, settle, wait_until
-from tests.lifetimes.verbs import ENDING, VERBS, End
+from tests.lifetimes.analysis_verbs import End
+from tests.lifetimes.rig import Analysis, Rig, settle, wait_until
+from tests.lifetimes.verbs import ENDING, VERBS
 
 STEPS = 30
 _TOLD = 100
-_CHANGES = ("SIGHUP", "add", "change", "disable", "enable", "remove", "model swap")
+_CHANGES = ("SIGHUP", "rules change", "add", "change", "disable", "enable", "remove", "model swap")
 """Verbs that the thread of changes does, in order: the second waits while the first is held."""
+_LEFT = ("classifier hangs", "journal locked")
+"""Verbs that a daemon does not wait for when it ends."""
 _OTHERS = tuple(name for name in VERBS if name not in (*_CHANGES, "start", *ENDING))
 _CAM = AvConfig(id="cam", url=Url("rtsp://192.0.2.1/cam"), decode="cpu")
 _CLIP = SyntheticConfig(id="clip", frames=5, pace="fast", width=16, height=16)
@@ -51,18 +54,23 @@ class History(RuleBasedStateMachine):
         History.tried += 1
         if History.tried % _TOLD == 0:
             self.tell(f"{History.tried} histories, {History.verbs} verbs so far")
-        self.stack = ExitStack()
+        self.folders, self.stack = ExitStack(), ExitStack()
         self.pending: deque[tuple[str, End]] = deque()  # begun, and not ended yet
         self.rig: Rig | None = None
         self.mode = "live"
 
-    @initialize(workers=st.booleans(), mode=st.sampled_from(["live", "live", "lossless"]), ready=st.booleans())
-    def begin(self, workers: bool, mode: str, ready: bool) -> None:
+    @initialize(
+        workers=st.booleans(),
+        mode=st.sampled_from(["live", "live", "lossless"]),
+        analysis=st.sampled_from(["apart", "here", "none"]),
+        ready=st.booleans(),
+    )
+    def begin(self, workers: bool, mode: str, analysis: Analysis, ready: bool) -> None:
         """Args: whether it is ready before the first verb."""
         folder = Path(tempfile.mkdtemp(prefix="lookout-history-"))
-        self.stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        self.folders.callback(shutil.rmtree, folder, ignore_errors=True)
         self.mode = mode
-        self.rig = Rig(folder, workers=workers, mode=mode)
+        self.rig = Rig(folder, workers=workers, mode=mode, analysis=analysis)
         self.stack.enter_context(self.rig.signals())
         self.rig.start()
         if ready:
@@ -151,18 +159,22 @@ class History(RuleBasedStateMachine):
             if self.rig is not None:
                 self.rig.open_all()
             self.stack.close()
+            self.folders.close()
 
     def _end(self, rig: Rig) -> None:
         rig.wait_ready()
-        how = _way_to_end(len(rig.reloads) + len(rig.detectors))
+        how = _way_to_end(rig)
         how(rig)
-        for _, end in self.pending:
-            end()
-        self.pending.clear()
+        for name, end in self.pending:
+            if name not in _LEFT:
+                end()
         rig.wait_stopped()
+        for name, end in self.pending:
+            if name in _LEFT:
+                end()
+        self.pending.clear()
         self.stack.close()
-        expected = PART_FAILED if how is _fail else CUT_SHORT if self.mode == "lossless" else 0
-        rig.end(code=expected)
+        rig.end(PART_FAILED if how in (_fail, _lose_rules) else CUT_SHORT if self.mode == "lossless" else 0)
 
 
 def _terminate(_: Rig) -> None:
@@ -179,8 +191,14 @@ def _fail(rig: Rig) -> None:
     wait_until(lambda: rig.app.is_stopping, "a detector that fails ends the daemon")
 
 
-def _way_to_end(number: int) -> Callable[[Rig], None]:
-    return (_terminate, _stop, _terminate, _fail)[number % 4]
+def _lose_rules(rig: Rig) -> None:
+    """The rules' process is killed."""
+    VERBS["rules die"](rig, True)
+
+
+def _way_to_end(rig: Rig) -> Callable[[Rig], None]:
+    last = _fail if rig.rules is None else _lose_rules
+    return (_terminate, _stop, _terminate, _fail, _stop, last)[(len(rig.reloads) + len(rig.detectors)) % 6]
 
 
 def profile(count: int, *, derandomize: bool, shrink: bool = True) -> settings:

@@ -1,15 +1,20 @@
 """Ordered pairs of verbs: the second begins while the first is held at its critical moment.
 
 Pairs with `start`, `stop` and SIGTERM have a daemon each, and a file each, so that processes share them; the others
-have one daemon for all.
+have one daemon for all. The end by a death of the rules' process is a file of its own, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from tests.lifetimes.rig import Rig
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from daemon.monitoring.health import PART_FAILED
+from tests.lifetimes.analysis_verbs import ANALYSIS_VERBS
+from tests.lifetimes.rig import Analysis, Rig, wait_until
 from tests.lifetimes.verbs import ENDING, VERBS
 
 Pair = tuple[str, str]
@@ -23,9 +28,29 @@ def pairs_with(verb: str, without: Collection[str] = ()) -> list[Pair]:
     return [(verb, verb), *((verb, name) for name in others), *((name, verb) for name in others)]
 
 
+def marked(pairs: Sequence[Pair]) -> list[ParameterSet]:
+    """A verb of analysis needs much of a daemon: with it CI tries one order, and `make test-long` the other, too."""
+    return [pytest.param(*pair, marks=[] if _is_often(*pair) else [pytest.mark.long]) for pair in pairs]
+
+
+def _is_often(first: str, second: str) -> bool:
+    """An end comes while something is held, and something while a start is held."""
+    if first in ("start", second) or not {first, second} & {*ANALYSIS_VERBS}:
+        return True
+    return second in ENDING and (second != "rules die" or first not in ENDING)
+
+
+def analysis_of(first: str, second: str) -> Analysis:
+    """What a daemon needs for these verbs."""
+    names = {first, second}
+    if names & {"rules hang", "rules die"}:
+        return "apart"
+    return "here" if names & {*ANALYSIS_VERBS} - {"page"} else "none"
+
+
 def begin_or_end(folder: Path, first: str, second: str) -> None:
     """A daemon starts or ends well beside every other verb."""
-    rig = Rig(folder, rules="rules hang" in (first, second))
+    rig = Rig(folder, analysis=analysis_of(first, second))
     try:
         with rig.signals():
             if first != "start":
@@ -39,9 +64,18 @@ def begin_or_end(folder: Path, first: str, second: str) -> None:
             end_second()
             if not {first, second} & set(ENDING):
                 rig.check_running()
+            if "rules die" in (first, second):
+                wait_until(lambda: rig.app.is_stopping, "it ends")
             rig.app.request_stop()
-        rig.end()
+        rig.end(*_codes(first, second))
     except AssertionError as error:
         rig.open_all()
         rig.app.stop()
         raise AssertionError(f"{first}, and {second} meanwhile: {error}") from error
+
+
+def _codes(first: str, second: str) -> tuple[int, ...]:
+    """Exit codes. Who comes first is not known where the rules' process dies beside a stop."""
+    if "rules die" not in (first, second):
+        return (0,)
+    return (0, PART_FAILED) if {first, second} & {"stop", "SIGTERM"} else (PART_FAILED,)

@@ -6,11 +6,18 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from daemon.analytics.journal import Journal
+from daemon.analytics.process.protocol import Configured
+from daemon.analytics.process.remote import RulesProcess
+from daemon.analytics.stages import AnalyticsStages
 from daemon.app import App
 from daemon.capture.processes.worker import Worker
+from daemon.classification.second_stage import SecondStage
+from daemon.config import Config
 from daemon.control.changes import Changes
 from daemon.errors import StoppingError
 from daemon.pipeline.ledger import Ledger
+from daemon.publish.packets import PacketPublisher
 from daemon.sources.buffers import RemoteLease
 
 
@@ -66,10 +73,95 @@ def wrong_exit_code() -> None:
     App.stop = lambda self: stop(self) and 0  # type: ignore[method-assign]
 
 
+def doubled_count() -> None:
+    """A reload of rules adds the totals to themselves."""
+    configure = AnalyticsStages.configure
+
+    def double(self: AnalyticsStages, config: Config) -> None:
+        configure(self, config)
+        totals = self._events._totals
+        totals.restore(totals.since, dict(totals.items()))
+
+    AnalyticsStages.configure = double  # type: ignore[method-assign]
+
+
+def stale_rules() -> None:
+    """A reload of rules sometimes does not reach their process."""
+    numbers, send = itertools.count(1), RulesProcess._send
+
+    def forget(self: RulesProcess, message: Any, *args: Any) -> None:
+        if not isinstance(message, Configured) or next(numbers) % 4:
+            send(self, message, *args)
+
+    RulesProcess._send = forget  # type: ignore[method-assign, assignment]
+
+
+def lost_event() -> None:
+    """The event that was taken last when the process of rules dies is published, and not kept."""
+    tell_end = RulesProcess._tell_end
+
+    def lose(self: RulesProcess, child: Any) -> None:
+        journal = self._events.journal
+        if journal and journal._waiting:
+            journal._waiting.pop()
+        tell_end(self, child)
+
+    RulesProcess._tell_end = lose  # type: ignore[method-assign]
+
+
+def uncounted_loss() -> None:
+    """Events that find no room in the journal are not counted as lost."""
+    lose = Journal._lose
+
+    def keep_quiet(self: Journal, *args: Any) -> None:
+        before = self.lost
+        lose(self, *args)
+        self.lost = before
+
+    Journal._lose = keep_quiet  # type: ignore[method-assign, assignment]
+
+
+def waits_for_journal() -> None:
+    """An event waits for the journal, while it holds the lock of all events."""
+    put = Journal.put
+
+    def wait(self: Journal, event: Any, key: Any) -> None:
+        put(self, event, key)
+        while self.last_written < event.number and self.is_alive():
+            self._clock.wait(self._ending, 0.01)
+
+    Journal.put = wait  # type: ignore[method-assign]
+
+
+def open_viewer() -> None:
+    """The queue of those who watch is not closed at the end."""
+    PacketPublisher.stop = lambda self, timeout_s: None  # type: ignore[method-assign]  # noqa: ARG005
+
+
+def waits_for_classifier() -> None:
+    """The end waits until a classifier has done its batch."""
+    stop = SecondStage.stop
+
+    def wait(self: SecondStage) -> None:
+        stop(self)
+        for classifier in self.classifiers:
+            if classifier.is_alive():
+                classifier.join()
+
+    SecondStage.stop = wait  # type: ignore[method-assign]
+
+
 DEFECTS: dict[str, Callable[[], None]] = {
     "leaked-lease": leaked_lease,
     "lost-frame": lost_frame,
     "wrong-state": wrong_state,
     "left-thread": left_thread,
     "wrong-exit-code": wrong_exit_code,
+    "doubled-count": doubled_count,
+    "stale-rules": stale_rules,
+    "lost-event": lost_event,
+    "uncounted-loss": uncounted_loss,
+    "waits-for-journal": waits_for_journal,
+    "open-viewer": open_viewer,
+    "waits-for-classifier": waits_for_classifier,
 }

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import psutil
@@ -21,6 +21,7 @@ from daemon.app import App
 from daemon.config import (
     AvConfig,
     BoardConfig,
+    ClassifierConfig,
     Config,
     EventsConfig,
     ModelConfig,
@@ -42,12 +43,16 @@ from daemon.system.stop import Stop
 from detectors.factory import Backend
 from detectors.port import DetectorError, Options
 from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Status
+from lookoutd.messages import Detections, Event, Status
+from tests.lifetimes.event_account import EventAccount
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector, Maker, open_probe
 
 _TIMEOUT_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
 _POLL_S = 0.002
+Analysis = Literal["none", "here", "apart"]
+"""Whether the sources of this process have rules: none, those that lanes evaluate, or those of a process of their own.
+With rules there are a journal and a classifier, too."""
 LIMITS = Limits(stop=4.0, remove=3.0, settle=1.0, worker_exit=10.0, worker_pause=0.02, worker_idle=2.0, close=20.0)
 
 
@@ -77,10 +82,11 @@ class Listener(threading.Thread):
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(name="listener", daemon=True)
-        self._subscriber = Subscriber(endpoint, kinds=("detections", "status"), high_water_mark=1_000_000)
+        self._subscriber = Subscriber(endpoint, kinds=("detections", "status", "events"), high_water_mark=1_000_000)
         self._ending = threading.Event()
         self.seqs: dict[str, list[int]] = defaultdict(list)
         self.states: dict[str, list[str]] = defaultdict(list)
+        self.events: list[Event] = []
         self.start()
 
     def run(self) -> None:
@@ -91,6 +97,8 @@ class Listener(threading.Thread):
                     self.seqs[message.source].append(message.seq)
                 elif isinstance(message, Status):
                     self.states[message.source].append(message.state)
+                elif isinstance(message, Event):
+                    self.events.append(message)
                 elif message is None and self._ending.is_set():
                     return
 
@@ -107,7 +115,7 @@ class Rig:
     Args:
         folder: of its files.
         workers: there is a source in a capture process.
-        rules: the sources of this process are tracked, and have rules in a process of their own.
+        analysis: see `Analysis`.
         doors: of the daemon's fleet, which has the sources; None where the configuration has them.
 
     Attributes:
@@ -117,7 +125,8 @@ class Rig:
     """
 
     parts = frozenset(
-        {"watchdog", "publisher", "monitor", "changes", "gpu-reader", "lane", "packets", "capture-workers", "rules"}
+        {"watchdog", "publisher", "monitor", "changes", "gpu-reader", "lane", "packets", "capture-workers"}
+        | {"rules", "journal", "classifier-light"}
     )
     """Threads of a daemon's parts."""
 
@@ -126,22 +135,22 @@ class Rig:
         folder: Path,
         *,
         workers: bool = True,
-        rules: bool = False,
+        analysis: Analysis = "none",
         mode: str = "live",
         doors: Doors | None = None,
         **more: Any,
     ) -> None:
         self.folder = folder
         self.opening, self.detecting, self.making, self.reading = Gate(), Gate(), Gate(), Gate()
-        self.library, self.probe, self.model = Gate(), Gate(), Gate()
+        self.library, self.probe, self.model, self.looking = Gate(), Gate(), Gate(), Gate()
         self.fails = Stop()  # detectors do
         self.detectors: list[Detector] = []
+        self.classifiers: list[Detector] = []
         self.reloads: list[Future[Any]] = []  # that signals have asked for
         self.before = Resources.now()
         self.frames = folder / "frames.jsonl"
-        own: list[RuleConfig] = [ObjectConfig(name="all")] if rules else []
-        if rules:
-            more = {"tracking": TrackingConfig(enabled=True), "events": EventsConfig(own_process=True), **more}
+        own: list[RuleConfig] = [ObjectConfig(name="all")] if analysis != "none" else []
+        more = {**_analysis(analysis, folder), **more}
         sources: list[SourceConfig] = [
             SyntheticConfig(id="drawn", fps=50, width=16, height=16, objects=1, rules=own),
             SyntheticConfig(id="lib", fps=50, width=16, height=16, rules=own),
@@ -166,6 +175,7 @@ class Rig:
             self.base,
             limits=LIMITS,
             open_detector=self._open_detector,
+            open_classifier=self._open_classifier,
             make_source=Maker(folder, self.making, self.library),
             open_probe=open_probe(self.probe),
             read=self._read,
@@ -181,6 +191,10 @@ class Rig:
             self.model()
         self.detectors.append(Detector(options, self.opening, self.detecting, self.fails))
         return self.detectors[-1]
+
+    def _open_classifier(self, _: Backend, options: Options) -> Detector:
+        self.classifiers.append(Detector(options, Gate(), self.looking, Stop()))
+        return self.classifiers[-1]
 
     def _read(self) -> Config:
         self.reading()
@@ -235,7 +249,7 @@ class Rig:
     def open_all(self) -> None:
         """Open all gates."""
         for gate in (
-            self.opening, self.detecting, self.making, self.reading, self.library, self.probe, self.model,
+            self.opening, self.detecting, self.making, self.reading, self.library, self.probe, self.model, self.looking,
         ):  # fmt: skip
             gate.open()
         for file in self.folder.glob("HANG-*"):
@@ -256,8 +270,18 @@ class Rig:
         wait_until(lambda: self._all_moved(before, ended), "all sources give frames", self.app.ledger.counts)
         here = wanted - set(ended)
         wait_until(lambda: {*self._told(here).values()} <= {"up"}, "subscribers are told", lambda: self._told(here))
+        wait_until(lambda: self._ruled() <= self._seen_rules(), "events name the rules", self._seen_rules)
         assert self.app.health.problems() == []
         assert self._runner.is_alive(), f"the daemon has ended: {self.code}, {self.error!r}"
+
+    def _ruled(self) -> set[tuple[str, str | None]]:
+        """Each source with a rule, and that rule."""
+        return {(source.id, rule.name) for source in self.app.changes.config.active for rule in source.rules}
+
+    def _seen_rules(self) -> set[tuple[str, str | None]]:
+        """Each source with events of rules, and the rule of the last one that begins something."""
+        begun = {row.source: row.rule for row in [*self.listener.events] if row.phase == "appeared"}
+        return {*begun.items()}
 
     def _told(self, sources: Collection[str]) -> dict[str, str]:
         """The last state of each source that subscribers heard of."""
@@ -289,13 +313,17 @@ class Rig:
         wait_until(lambda: not strangers(), "no thread is left", strangers)
 
     def _closed(self) -> list[tuple[str, int, int]]:
-        return [(row.info.name, row.closed, row.inside) for row in self.detectors]
+        return [(row.info.name, row.closed, row.inside) for row in (*self.detectors, *self.classifiers)]
 
     def _threads(self) -> frozenset[str]:
         return Resources.now().threads - self.before.threads
 
-    def end(self, *, code: int | None = 0) -> None:
-        """Wait for the end, and check exit code, counters, order, and that nothing is left."""
+    def end(self, *codes: int) -> None:
+        """Wait for the end, and check exit code, counters, order, and that nothing is left.
+
+        Args:
+            codes: exit codes that may be; 0 if there are none.
+        """
         if self._runner.ident is None:
             self.app.stop()
         else:
@@ -304,10 +332,14 @@ class Rig:
             if self.error:
                 raise self.error
         found = self.app.stop()
-        assert code is None or found == code, f"exit code {found}, not {code}"
+        assert found in (codes or (0,)), f"exit code {found}, not {codes or 0}"
         lost = self.listener.close()
         assert lost == {}, lost
         self._check_accounts()
+        if self._runner.ident is not None:
+            if journal := self.app.events.journal:
+                journal.join(_TIMEOUT_S)  # it may have waited for a lock
+            EventAccount(self.app.events, self.listener.events).check()
         self._check_order()
         self._check_leftovers()
 
@@ -328,15 +360,25 @@ class Rig:
             assert seqs == sorted(set(seqs)), f"{source}: frames twice or out of order"
 
     def _check_leftovers(self) -> None:
-        for detector in self.detectors:
-            wait_until(
-                lambda: all(row.closed == 1 for row in self.detectors), "each detector is closed once", self._closed
-            )
-            assert not detector.closed_under_a_lane
+        opened = [*self.detectors, *self.classifiers]
+        wait_until(lambda: all(row.closed == 1 for row in opened), "each model is closed once", self._closed)
+        assert not any(row.closed_under_a_lane for row in opened)
         wait_until(lambda: Resources.now().children <= self.before.children, "no process is left")
         wait_until(lambda: not self._threads(), "no thread is left", self._threads)
         assert Resources.now().maps <= self.before.maps, "shared memory is left"
         wait_until(lambda: Resources.now().files <= self.before.files, "no descriptor is left", _open_files)
+
+
+def _analysis(analysis: Analysis, folder: Path) -> dict[str, Any]:
+    """What the configuration says."""
+    if analysis == "none":
+        return {}
+    looks: dict[str, Any] = {"wanted": ["dark", "bright"], "min_px": 1, "every_s": 0.1, "attempts": 100}
+    return {
+        "tracking": TrackingConfig(enabled=True),
+        "events": EventsConfig(own_process=analysis == "apart", journal=str(folder / "events.sqlite")),
+        "classifiers": [ClassifierConfig(name="light", path=Path("light.onnx"), **looks)],
+    }
 
 
 def settle(future: Future[Any], *allowed: type[Exception]) -> None:

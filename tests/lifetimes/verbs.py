@@ -10,7 +10,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -18,16 +17,16 @@ import msgspec
 import zmq
 
 from daemon.config import SourceConfig, SyntheticConfig
+from tests.lifetimes.analysis_verbs import ANALYSIS_VERBS, End, held_or_done, reload
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.live_viewer import LiveViewer
-from tests.lifetimes.rig import Rig, settle, wait_until
+from tests.lifetimes.rig import Rig, settle
 
-End = Callable[[], None]
 Verb = Callable[[Rig, bool], End]
 """Arguments: the daemon, and whether to bring it to its critical moment and hold it there."""
 
 _models = itertools.count(1)
-ENDING = ("stop", "SIGTERM")
+ENDING = ("stop", "SIGTERM", "rules die")
 """Verbs after which the daemon ends."""
 
 
@@ -74,23 +73,9 @@ def sigterm(rig: Rig, hold: bool) -> End:
 
 
 def sighup(rig: Rig, hold: bool) -> End:
-    """Held while the file is read. It reports the running configuration."""
+    """The file has the running configuration."""
     rig.file = rig.app.changes.config
-    if hold:
-        rig.reading.close()
-    before = len(rig.reloads)
-    os.kill(os.getpid(), signal.SIGHUP)
-    wait_until(lambda: len(rig.reloads) > before or rig.app.is_stopping, "the signal is heard")
-    future = rig.reloads[-1] if len(rig.reloads) > before else None
-    if hold and future:
-        _held_or_done(rig.reading, future)
-
-    def end() -> None:
-        rig.reading.open()
-        if future:
-            settle(future)
-
-    return end
+    return reload(rig, hold)
 
 
 def add(rig: Rig, hold: bool) -> End:
@@ -127,7 +112,7 @@ def model_swap(rig: Rig, hold: bool) -> End:
         rig.model.close()
     future = rig.swap(f"model-{next(_models)}")
     if hold and not future.done():
-        _held_or_done(rig.model, future)
+        held_or_done(rig.model, future)
 
     def end() -> None:
         rig.model.open()
@@ -156,23 +141,6 @@ def worker_hangs(rig: Rig, hold: bool) -> End:  # noqa: ARG001
             os.kill(pid, signal.SIGCONT)
 
     return end
-
-
-def rules_hang(rig: Rig, hold: bool) -> End:
-    """For a moment, if they are not held: a change waits for them."""
-    pid = rig.rules
-    if pid is None:
-        return lambda: None
-
-    def go_on() -> None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGSTOP)
-    if not hold:
-        threading.Timer(0.1, go_on).start()
-    return go_on
 
 
 def library_hangs(rig: Rig, hold: bool) -> End:
@@ -248,12 +216,12 @@ VERBS: dict[str, Verb] = {
     "model swap": model_swap,
     "worker dies": worker_dies,
     "worker hangs": worker_hangs,
-    "rules hang": rules_hang,
     "library hangs": library_hangs,
     "NVML hangs": nvml_hangs,
     "disk full": disk_full,
     "subscriber stalls": subscriber_stalls,
     "watch": watch,
+    **ANALYSIS_VERBS,
 }
 
 
@@ -277,7 +245,7 @@ def _change(
             gate.wait_for_one()
     future = rig.edit(edit)
     if gate and not waits_for:
-        _held_or_done(gate, future)
+        held_or_done(gate, future)
 
     def end() -> None:
         if gate:
@@ -285,11 +253,6 @@ def _change(
         settle(future)
 
     return end
-
-
-def _held_or_done(gate: Gate, future: Future[Any]) -> None:
-    """The change waits at the gate, or was refused before."""
-    wait_until(lambda: gate.holds or future.done(), "the change comes to its gate")
 
 
 def _with(rows: list[SourceConfig], id: str, **changes: Any) -> list[SourceConfig]:
