@@ -19,7 +19,7 @@ class HeldCoordinator:
         return _held(getattr(self._inner, name), name, self._hooks)
 
 
-class _HeldMembership:
+class _Held:
     def __init__(self, inner: Any, hooks: Hooks) -> None:
         self._inner, self._hooks = inner, hooks
 
@@ -28,11 +28,16 @@ class _HeldMembership:
         return _held(found, name, self._hooks) if callable(found) else found
 
 
+def held(inner: Any, hooks: Hooks) -> Any:
+    """A membership, or what renews one, with hooks before its calls."""
+    return _Held(inner, hooks)
+
+
 def _held(call: Callable[..., Any], name: str, hooks: Hooks) -> Callable[..., Any]:
-    def held(*args: Any, **keys: Any) -> Any:
+    def call_held(*args: Any, **keys: Any) -> Any:
         if name in hooks:
             hooks[name]()
         result = call(*args, **keys)
-        return _HeldMembership(result, hooks) if name == "join" else result
+        return held(result, hooks) if name == "join" else result
 
-    return held
+    return call_held

@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from daemon.analytics.journal import Journal
 from daemon.clock import SystemClock
 from daemon.config import DashboardConfig
 from daemon.dashboard.addresses import DaemonAddress
@@ -104,20 +103,16 @@ def journal_full(rig: Rig, hold: bool) -> End:
     journal = rig.app.events.journal
     if journal is None:
         return _nothing
-    _limit_pages(journal, 1)
+    rig.disk.is_full = True
     lost = journal.lost
     _send_events(rig)
     if hold and rig.app.health.is_ready:
         wait_until(lambda: journal.lost > lost or rig.app.is_stopping, "an event finds no room")
-    return lambda: _limit_pages(journal, 1 << 30)
 
+    def end() -> None:
+        rig.disk.is_full = False
 
-def _limit_pages(journal: Journal, pages: int) -> None:
-    """SQLite takes the present number of pages if that is more."""
-    file = journal._store._file
-    with suppress(sqlite3.Error):  # it is closed
-        if file:
-            file._db.execute(f"PRAGMA max_page_count = {pages}").fetchall()
+    return end
 
 
 def journal_locked(rig: Rig, hold: bool) -> End:
@@ -135,9 +130,9 @@ def journal_locked(rig: Rig, hold: bool) -> End:
 
 
 def _send_events(rig: Rig) -> None:
-    """As a classifier's thread does."""
+    """As a classifier's thread does, once somebody listens."""
     for seq in range(_BURST):
-        if not rig.app.is_stopping:
+        if rig.app.health.is_ready and not rig.app.is_stopping:
             rig.app.events.on_event(crossing(seq, "drawn"))
 
 

@@ -14,7 +14,7 @@ from daemon.fleet.member import Doors
 from daemon.fleet.records import SourceRecord, Want
 from daemon.fleet_config import FleetConfig
 from daemon.redact import written_of
-from tests.fleet.held_coordinator import HeldCoordinator
+from tests.fleet.held_coordinator import HeldCoordinator, held
 from tests.fleet.lease_thread import LeaseThread
 from tests.fleet.memory_coordinator import Lease, MemoryEngine
 from tests.lifetimes.analysis_verbs import End
@@ -22,7 +22,7 @@ from tests.lifetimes.gate import Gate
 from tests.lifetimes.rig import Rig, wait_until
 
 _MEMBER, _OTHER = "one", "other"
-_CALLS = ("join", "claim", "release")
+_CALLS = ("join", "claim", "release", "renew")
 
 
 class FleetRig(Rig):
@@ -39,7 +39,7 @@ class FleetRig(Rig):
         self.calls = {call: Gate() for call in _CALLS}
         doors = Doors(
             open=lambda: HeldCoordinator(self.engine, self.calls),
-            keep=lambda renewal, ttl_s: LeaseThread(renewal, ttl_s, SystemClock()),
+            keep=lambda renewal, ttl_s: LeaseThread(held(renewal, self.calls), ttl_s, SystemClock()),
         )
         fleet = FleetConfig(coordinator="etcd://127.0.0.1:2379", member=_MEMBER, ttl_s=2.0, connects_per_s=1000.0)
         super().__init__(folder, doors=doors, fleet=fleet)
@@ -159,6 +159,25 @@ def want_flips(rig: FleetRig, hold: bool) -> End:  # noqa: ARG001
     return end
 
 
+def member_paused(rig: FleetRig, hold: bool) -> End:
+    """Nothing of it reaches the coordinator until its lease has ended, and another member has a source of it."""
+    for call in _CALLS:
+        rig.calls[call].close()
+    member = rig.app.member
+    is_joined = member is not None and member.membership is not None
+    if hold and is_joined and not rig.engine.away:
+        rig.calls["renew"].wait_for_one()
+    rig.engine.advance(60.0)
+    rig.want(_OTHER, rig.row("lib"))
+
+    def end() -> None:
+        for call in _CALLS:
+            rig.calls[call].open()
+        rig.want(_MEMBER, rig.row("lib"))
+
+    return end
+
+
 FLEET_VERBS: dict[str, FleetVerb] = {
     "join": join,
     "claim": claim,
@@ -166,6 +185,7 @@ FLEET_VERBS: dict[str, FleetVerb] = {
     "lease lost": lease_lost,
     "coordinator away": coordinator_away,
     "want flips": want_flips,
+    "member paused": member_paused,
 }
 
 

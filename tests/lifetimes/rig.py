@@ -46,6 +46,7 @@ from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Event, Status
 from tests.lifetimes.event_account import EventAccount
 from tests.lifetimes.gate import Gate
+from tests.lifetimes.journal_disk import JournalDisk
 from tests.lifetimes.parts import Detector, Maker, open_probe
 
 _TIMEOUT_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
@@ -144,6 +145,7 @@ class Rig:
         self.opening, self.detecting, self.making, self.reading = Gate(), Gate(), Gate(), Gate()
         self.library, self.probe, self.model, self.looking = Gate(), Gate(), Gate(), Gate()
         self.fails = Stop()  # detectors do
+        self.disk = JournalDisk(lambda: self.app.events.journal)
         self.detectors: list[Detector] = []
         self.classifiers: list[Detector] = []
         self.reloads: list[Future[Any]] = []  # that signals have asked for
@@ -176,6 +178,7 @@ class Rig:
             limits=LIMITS,
             open_detector=self._open_detector,
             open_classifier=self._open_classifier,
+            clock=self.disk,
             make_source=Maker(folder, self.making, self.library),
             open_probe=open_probe(self.probe),
             read=self._read,
