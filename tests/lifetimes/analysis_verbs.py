@@ -24,7 +24,7 @@ from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.server import Dashboard
 from daemon.rule_config import ObjectConfig
 from tests.lifetimes.gate import Gate
-from tests.lifetimes.rig import Rig, settle, wait_until
+from tests.lifetimes.rig import PATIENCE_S, Rig, settle, wait_until
 from tests.support.events import crossing
 from tests.support.websocket import WebSocketClient
 
@@ -130,10 +130,17 @@ def journal_locked(rig: Rig, hold: bool) -> End:
 
 
 def _send_events(rig: Rig) -> None:
-    """As a classifier's thread does, once somebody listens."""
-    for seq in range(_BURST):
-        if rig.app.health.is_ready and not rig.app.is_stopping:
-            rig.app.events.on_event(crossing(seq, "drawn"))
+    """As a classifier's thread does, once somebody listens. Nobody waits for the disk."""
+
+    def send() -> None:
+        for seq in range(_BURST):
+            if rig.app.health.is_ready and not rig.app.is_stopping:
+                rig.app.events.on_event(crossing(seq, "drawn"))
+
+    sender = threading.Thread(target=send, name="sender", daemon=True)
+    sender.start()
+    sender.join(PATIENCE_S)
+    assert not sender.is_alive(), "an event waits for the journal"
 
 
 def classifier_hangs(rig: Rig, hold: bool) -> End:

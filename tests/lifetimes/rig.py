@@ -49,7 +49,7 @@ from tests.lifetimes.gate import Gate
 from tests.lifetimes.journal_disk import JournalDisk
 from tests.lifetimes.parts import Detector, Maker, open_probe
 
-_TIMEOUT_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
+PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
 _POLL_S = 0.002
 Analysis = Literal["none", "here", "apart"]
 """Whether the sources of this process have rules: none, those that lanes evaluate, or those of a process of their own.
@@ -106,7 +106,7 @@ class Listener(threading.Thread):
     def close(self) -> dict[str, int]:
         """Wait for the end of the messages; returns those lost on the way here."""
         self._ending.set()
-        self.join(_TIMEOUT_S)
+        self.join(PATIENCE_S)
         return self._subscriber.lost
 
 
@@ -220,7 +220,7 @@ class Rig:
 
     def wait_stopped(self) -> None:
         """Wait until it has ended."""
-        self._runner.join(_TIMEOUT_S)
+        self._runner.join(PATIENCE_S)
         assert not self._runner.is_alive(), "the daemon does not end"
 
     @contextmanager
@@ -330,7 +330,7 @@ class Rig:
         if self._runner.ident is None:
             self.app.stop()
         else:
-            self._runner.join(_TIMEOUT_S)
+            self._runner.join(PATIENCE_S)
             assert not self._runner.is_alive(), "the daemon does not end"
             if self.error:
                 raise self.error
@@ -341,7 +341,7 @@ class Rig:
         self._check_accounts()
         if self._runner.ident is not None:
             if journal := self.app.events.journal:
-                journal.join(_TIMEOUT_S)  # it may have waited for a lock
+                journal.join(PATIENCE_S)  # it may have waited for a lock
             EventAccount(self.app.events, self.listener.events).check()
         self._check_order()
         self._check_leftovers()
@@ -387,12 +387,12 @@ def _analysis(analysis: Analysis, folder: Path) -> dict[str, Any]:
 def settle(future: Future[Any], *allowed: type[Exception]) -> None:
     """Wait for a change; it succeeds, or is refused with an error of these kinds."""
     with suppress(*allowed, LookoutError, DetectorError):
-        future.result(_TIMEOUT_S)
+        future.result(PATIENCE_S)
 
 
 def wait_until(condition: Callable[[], Any], what: str, details: Callable[[], object] | None = None) -> None:
     """Wait until a condition holds, with a generous time limit."""
-    until = time.monotonic() + _TIMEOUT_S
+    until = time.monotonic() + PATIENCE_S
     pause = threading.Event()
     while not condition():
         assert time.monotonic() < until, f"{what}: not so{f'; {details()}' if details else ''}"
