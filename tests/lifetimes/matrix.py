@@ -29,7 +29,8 @@ def pairs_with(verb: str, without: Collection[str] = ()) -> list[Pair]:
 
 
 def marked(pairs: Sequence[Pair]) -> list[ParameterSet]:
-    """A verb of analysis needs much of a daemon: with it CI tries one order, and `make test-long` the other, too."""
+    """A verb of analysis needs much of a daemon: with it CI tries one order, or none if the rules' process dies beside
+    a verb of another part; `make test-long` tries all."""
     return [pytest.param(*pair, marks=[] if _is_often(*pair) else [pytest.mark.long]) for pair in pairs]
 
 
@@ -37,7 +38,7 @@ def _is_often(first: str, second: str) -> bool:
     """An end comes while something is held, and something while a start is held."""
     if first in ("start", second) or not {first, second} & {*ANALYSIS_VERBS}:
         return True
-    return second in ENDING and (second != "rules die" or first not in ENDING)
+    return first in ANALYSIS_VERBS if second == "rules die" else second in ENDING
 
 
 def analysis_of(first: str, second: str) -> Analysis:
