@@ -120,9 +120,21 @@ class TritonServer:
             *options,
         ]
         environment = {**os.environ, "LD_LIBRARY_PATH": str(TRITON / "nvidia_pytriton.libs")}
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-        wait_until(self.is_ready, "Triton is ready")
+        while True:
+            with (self._folder / "server.log").open("wb") as log:
+                self._process = subprocess.Popen(
+                    command, stdout=log, stderr=log, env=environment, start_new_session=True
+                )
+            wait_until(lambda: self._has_crashed or self.is_ready(), "Triton is ready")
+            if not self._has_crashed:
+                return
+            self.kill()
+
+    @property
+    def _has_crashed(self) -> bool:
+        """Whether the server has aborted in its own locks, as it does now and then where its models begin slowly."""
+        is_over = self._process is not None and self._process.poll() == -signal.SIGABRT
+        return is_over and "lock_exception" in (self._folder / "server.log").read_text()
 
     def is_ready(self) -> bool:
         assert self._process is not None
