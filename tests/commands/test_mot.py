@@ -72,6 +72,7 @@ def test_rows_of_all_layouts_are_read(tmp_path: Path) -> None:
     assert found["MOT15/walk"].idf1 > 80
 
 
+@pytest.mark.needs("trackeval")
 def test_truth_that_counts_nothing_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_mot(tmp_path / "walk", seed=0, seconds=0.1, objects=4)
     marks = iter("0" * 5 + "1" * 7)

@@ -122,7 +122,7 @@ def test_a_changed_record_changes_the_source_in_place(fleet: Fleet) -> None:
     wait_runs(app, "a")
     epoch = fleet.owned["a"].epoch
     fleet.want("one", "a", confidence=0.75)
-    wait_until(lambda: app.changes.config.sources[0].confidence == 0.75, "it is changed")
+    wait_until(lambda: any(row.confidence == 0.75 for row in app.changes.config.sources), "it is changed")
     wait_runs(app, "a")
     assert fleet.owned["a"].epoch == epoch
 
