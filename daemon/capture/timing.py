@@ -17,10 +17,8 @@ _JUMP_NS = 60_000_000_000  # between two pictures: a new timeline
 _BACKLOG_NS = 500_000_000  # a slower first picture leaves a backlog
 _DRIFT = 1000  # clocks drift apart by less than 1 / this
 _SET_NS = 10_000_000  # a report that moves the camera's time by more is of a clock that was set
-_WINDOW_NS, _JUMPED_NS = (
-    10_000_000_000,
-    250_000_000,
-)  # all frames of so long that are later by so much: timestamps jumped
+_WINDOW_NS = 10_000_000_000  # if all frames of so long
+_JUMPED_NS = 250_000_000  # are later by so much, timestamps have jumped
 _STEP_NS = 1_000_000  # step of the published error, so that it does not change with every frame
 
 
