@@ -1,23 +1,18 @@
-"""`lookout run`: runs a daemon from a configuration file or from sources on the command line."""
+"""`lookout run`: runs a daemon until it is stopped."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from rich.console import Console
-
 from daemon.app import App
 from daemon.clock import SystemClock
-from daemon.commands.from_arguments import save
-from daemon.commands.typed import TypedConfig, check_typed
 from daemon.config import Config
 from daemon.control.source_store import SourceStore, load_effective, warn_if_overridden
 from daemon.dashboard.addresses import DaemonAddress, server_key_of
 from daemon.dashboard.process import PageOrder, PageProcess, new_token, with_access
-from daemon.errors import ConfigError, LookoutError
+from daemon.errors import ConfigError
 from daemon.log import logging
 from daemon.redact import Secret
 from daemon.system.signals import stopping_on_signals
@@ -37,28 +32,16 @@ def run_file(path: Path, *, page: bool = False) -> int:
         warn_if_overridden(found)
         return found
 
-    return _run(load_effective(path), read, page=page)
+    return run(load_effective(path), read, page=page)
 
 
-def run_sources(typed: TypedConfig, saved: Path | None, *, page: bool = False) -> int:
-    """Run URLs, files, folders and cameras without a configuration file.
+def run(config: Config, read: Callable[[], Config], *, page: bool) -> int:
+    """Run until stopped. Returns the exit code.
 
     Args:
-        saved: where to save the configuration; None not to.
+        read: reads the configuration again, for SIGHUP.
         page: also serve the page, in a process of its own.
     """
-    if saved and saved.exists():
-        raise LookoutError(f"{saved} already exists: choose another name for --save")
-    text, config = typed.read()
-    check_typed(config.sources)
-    typed.model.fetch(Console(file=sys.stderr))
-    if saved:
-        save(text, saved)
-        sys.stderr.write(f"configuration saved: `lookout run -c {saved}` runs it again\n")
-    return _run(config, lambda: config, page=page)
-
-
-def _run(config: Config, read: Callable[[], Config], *, page: bool) -> int:
     if page:
         check_page_libraries()
         token = new_token()

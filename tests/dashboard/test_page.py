@@ -35,8 +35,8 @@ _RULE = {"type": "line", "name": "middle", "points": [[0.5, 0.0], [0.5, 1.0]]}
 @pytest.fixture(scope="module")
 def served(long_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     sources = [
-        street("street-0", width=640, height=360, tracking=True, rules=[_RULE]),
-        street("street-1"),
+        street("street-0", width=640, height=360, fps=5, tracking=True, rules=[_RULE]),
+        street("street-1", fps=5),
         {"id": "cam", "type": "av", "url": str(long_clip), "loop": True},
     ]
     folder = tmp_path_factory.mktemp("page")

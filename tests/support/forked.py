@@ -47,7 +47,7 @@ _IMPORTED = (
     "daemon.commands.init",
     "daemon.commands.mot",
     "daemon.commands.report.tables",
-    "daemon.commands.run",
+    "daemon.commands.run_typed",
     "daemon.commands.watch",
     "daemon.dashboard.server",
     "detectors.cpu.detector",

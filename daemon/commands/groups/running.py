@@ -37,18 +37,20 @@ def run(
     Each SOURCE is a URL (rtsp://...), a file, a folder, a pattern, or the number of a USB camera. Without one, the
     configuration file says what there is.
     """
-    from daemon.commands import run as running
-    from daemon.commands.typed import TypedConfig
-
     if not sources:
+        from daemon.commands.run import run_file
+
         given = {"--model": model, "--labels": labels, "--endpoint": endpoint, "--save": save}
         if alone := [name for name, value in given.items() if value is not None]:
             raise LookoutError(f"{alone[0]} is for sources on the command line: lookout run rtsp://... {alone[0]} ...")
-        return running.run_file(config, page=dashboard)
+        return run_file(config, page=dashboard)
     if context.get_parameter_source("config") != click.core.ParameterSource.DEFAULT:
         raise LookoutError("sources come from the command line or from -c, not from both")
+    from daemon.commands.run_typed import run_sources
+    from daemon.commands.typed import TypedConfig
+
     typed = TypedConfig(sources, model or FIRST_MODEL, labels, endpoint)
-    return running.run_sources(typed, save, page=dashboard)
+    return run_sources(typed, save, page=dashboard)
 
 
 @click.command()

@@ -1,0 +1,31 @@
+"""`lookout run SOURCE ...`: runs a daemon from sources on the command line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from daemon.commands.from_arguments import save
+from daemon.commands.run import run
+from daemon.commands.typed import TypedConfig, check_typed
+from daemon.errors import LookoutError
+
+
+def run_sources(typed: TypedConfig, saved: Path | None, *, page: bool = False) -> int:
+    """Run URLs, files, folders and cameras without a configuration file.
+
+    Args:
+        saved: where to save the configuration; None not to.
+        page: also serve the page, in a process of its own.
+    """
+    if saved and saved.exists():
+        raise LookoutError(f"{saved} already exists: choose another name for --save")
+    text, config = typed.read()
+    check_typed(config.sources)
+    typed.model.fetch(Console(file=sys.stderr))
+    if saved:
+        save(text, saved)
+        sys.stderr.write(f"configuration saved: `lookout run -c {saved}` runs it again\n")
+    return run(config, lambda: config, page=page)
