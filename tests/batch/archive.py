@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import av
@@ -16,6 +15,7 @@ from av.video.frame import VideoFrame
 from daemon.config import SyntheticConfig
 from daemon.sources.synthetic import scene_of
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, ROOT
+from tests.support.zygote import Started
 
 RULES = [{"type": "zone", "name": "all", "polygons": [[[0, 0], [1, 0], [1, 1], [0, 1]]], "enter_s": 0}]
 TRACKED = {"tracking": True, "rules": RULES}
@@ -44,18 +44,23 @@ def configure(folder: Path, **keys: Any) -> Path:
     return path
 
 
-def start(*arguments: str | Path, log: Path) -> subprocess.Popen[bytes]:
+def start(*arguments: str | Path, log: Path) -> Started:
     """`lookout batch` in a process of its own."""
-    command = [sys.executable, "-m", "daemon", "batch", *map(str, arguments)]
     with log.open("ab") as err:
-        return subprocess.Popen(command, stderr=err, stdout=err, cwd=ROOT, env={**os.environ})
+        return _started(arguments, err.fileno())
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
     """The same to its end: exit code, and what it has written."""
-    command = [sys.executable, "-m", "daemon", "batch", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
-    return done.returncode, done.stderr
+    with TemporaryFile() as err:
+        code = _started(arguments, err.fileno()).wait(2 * PATIENCE_S)
+        err.seek(0)
+        return code, err.read().decode()
+
+
+def _started(arguments: Sequence[str | Path], err: int) -> Started:
+    with open(os.devnull) as nothing:
+        return Started(["batch", *map(str, arguments)], (nothing.fileno(), err, err), str(ROOT))
 
 
 def results(folder: Path) -> dict[str, bytes]:

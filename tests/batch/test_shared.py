@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import signal
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -18,6 +17,7 @@ from daemon.system.stop import Stop
 from tests.batch.archive import TRACKED, configure, differing, draw, results, run, start
 from tests.fleet.etcd_server import EtcdServer
 from tests.support.daemon import wait_until
+from tests.support.zygote import Started
 
 pytestmark = pytest.mark.needs("etcd-server", "etcd-client")
 _numbers = count()
@@ -36,9 +36,9 @@ class Batch:
         self.name = f"batch-{next(_numbers)}"
         coordinator = ["--coordinator", f"etcd://127.0.0.1:{etcd.port}", "--batch", self.name]
         self._arguments: list[str | Path] = [self.archive, "-c", config, *coordinator]
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Started] = []
 
-    def start(self, out: Path) -> subprocess.Popen[bytes]:
+    def start(self, out: Path) -> Started:
         self.processes.append(start(*self._arguments, "--out", out, log=self.log))
         return self.processes[-1]
 
@@ -50,10 +50,10 @@ class Batch:
         rows = self._etcd.ctl("get", "--prefix", "--print-value-only", f"/lookout-batch/lookout/v1/{self.name}/{kind}/")
         return rows.split()
 
-    def claims_of(self, process: subprocess.Popen[bytes]) -> int:
+    def claims_of(self, process: Started) -> int:
         return sum(f"-{process.pid}-" in worker for worker in self.keys("claims"))
 
-    def kill_while_it_works(self, process: subprocess.Popen[bytes]) -> None:
+    def kill_while_it_works(self, process: Started) -> None:
         wait_until(lambda: process.poll() is not None or self.claims_of(process), "it has claimed clips")
         assert process.poll() is None, self.log.read_text()
         process.kill()
@@ -63,7 +63,7 @@ class Batch:
         """Let the processes work for a while."""
         Stop().wait(seconds)
 
-    def wait(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    def wait(self, processes: Sequence[Started]) -> None:
         for process in processes:
             assert process.wait(120) == 0, self.log.read_text()
 
@@ -192,7 +192,7 @@ def test_any_history_ends_with_the_same_results(seed: int, etcd: EtcdServer, tmp
     config = configure(tmp_path, batch={"lease_s": 2, "at_once": 3})
     folders = [tmp_path / "one", tmp_path / "one", tmp_path / "two"]
     with _batch(tmp_path, etcd, config) as batch:
-        running: list[subprocess.Popen[bytes]] = []
+        running: list[Started] = []
         for _ in range(12):
             running = [process for process in running if process.poll() is None]
             if len(running) < 3:

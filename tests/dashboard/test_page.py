@@ -331,7 +331,7 @@ def test_a_daemon_that_goes_and_comes_back(tmp_path: Path) -> None:
             assert daemon["reason"]
             assert {row["state"] for row in page.sources().values()} == {"away"}
             assert page.client.get("/api/still/here/street-0").status_code == 503
-            served.lookout.process = type(served.lookout.process)(served.lookout.process.args)
+            served.lookout.restart()
             while feed.until("daemon")["state"] != "up":
                 pass
             wait_until(lambda: {row["state"] for row in page.sources().values()} == {"up"}, "its sources are back")

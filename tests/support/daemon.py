@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -17,10 +18,13 @@ import yaml
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Message, Status
 from tests.support.ports import free_port
+from tests.support.zygote import Started
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_MODEL = ROOT / "models" / "demo.onnx"
 PATIENCE_S = 60.0  # time limit of a test's wait: long enough for any machine
+
+Process = subprocess.Popen[bytes] | Started
 
 
 class Lookout:
@@ -53,18 +57,35 @@ class Lookout:
         self.config = folder / "config.yaml"
         self.config.write_text(yaml.safe_dump(whole))
         self._log = (folder / "log.jsonl").open("w+")
-        limit = [] if files is None else ["prlimit", f"--nofile={files}"]
-        command = [*limit, sys.executable, "-m", "daemon", "run", "-c", str(self.config)]
+        words = ["run", "-c", str(self.config)]
+        self._start = partial(self._fork, words)
+        if environment or files is not None or terminal is not None or tree != ROOT:
+            limit = [] if files is None else ["prlimit", f"--nofile={files}"]
+            command = [*limit, sys.executable, "-m", "daemon", *words]
+            self._start = partial(self._execute, command, terminal, tree, {**os.environ, **(environment or {})})
+        self.restart()
+
+    def restart(self) -> None:
+        """Start it, again after it has ended."""
+        self.process = self._start()
+        self.inspect = psutil.Process(self.process.pid)
+
+    def _fork(self, words: Sequence[str]) -> Process:
+        with open(os.devnull, "r+") as nothing:
+            return Started(words, (nothing.fileno(), nothing.fileno(), self._log.fileno()), str(ROOT))
+
+    def _execute(
+        self, command: Sequence[str], terminal: int | None, tree: Path, environment: Mapping[str, str]
+    ) -> Process:
         stream = subprocess.DEVNULL if terminal is None else terminal
-        self.process = subprocess.Popen(
+        return subprocess.Popen(
             command if terminal is None else ["setsid", "--ctty", *command],
             stdin=stream,
             stdout=stream,
             stderr=self._log,
             cwd=tree,
-            env={**os.environ, **(environment or {})},
+            env=environment,
         )
-        self.inspect = psutil.Process(self.process.pid)
 
     def subscribe(self, *kinds: str, sources: tuple[str, ...] = ()) -> Subscriber:
         return Subscriber(self.endpoint, kinds=kinds or ("detections", "status", "metrics"), sources=sources)

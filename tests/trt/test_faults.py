@@ -43,20 +43,24 @@ def _live(model: Path, folder: Path) -> None:
         lane.fetch(image)()
 
 
-def test_the_list_is_complete(toy: Path, engines: Path) -> None:
-    _live(toy, engines)  # builds the engine
-    cuda.calm()
+@pytest.fixture(scope="module")
+def calls(toy: Path, engines: Path) -> dict[str, int]:
+    """How often each call is made, with an engine that is there."""
     _live(toy, engines)
-    assert set(cuda.calls()) - {"cuGetErrorString"} == set(_CALLS)
+    cuda.calm()
+    tensorrt.calm()
+    _live(toy, engines)
+    return {**cuda.calls(), **tensorrt.called}
+
+
+def test_the_list_is_complete(calls: dict[str, int]) -> None:
+    assert {name for name in calls if name.startswith("cu")} - {"cuGetErrorString"} == set(_CALLS)
 
 
 @pytest.mark.parametrize("name", _CALLS)
-def test_each_call_fails_once(toy: Path, engines: Path, name: str) -> None:
+def test_each_call_fails_once(toy: Path, engines: Path, calls: dict[str, int], name: str) -> None:
     """The first, the last and some between; LOOKOUT_FAULTS=12 tries more."""
-    _live(toy, engines)
-    cuda.calm()
-    _live(toy, engines)
-    count = cuda.calls()[name]
+    count = calls[name]
     for number in sorted({*range(1, min(count, _SOME) + 1), *range(1, count, max(1, count // _SOME)), count}):
         cuda.fail(name, number, _LAUNCH_FAILED if name == "cuLaunchKernel" else _OUT_OF_MEMORY)
         try:
@@ -81,11 +85,9 @@ def test_each_call_fails_once(toy: Path, engines: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _OF_TENSORRT)
-def test_each_call_of_tensorrt_fails_once(toy: Path, engines: Path, name: str) -> None:
+def test_each_call_of_tensorrt_fails_once(toy: Path, engines: Path, calls: dict[str, int], name: str) -> None:
     """An unloadable engine is built again; every other failure is reported."""
-    tensorrt.calm()
-    _live(toy, engines)
-    count = tensorrt.called[name]
+    count = calls[name]
     assert count > 0
     for number in range(1, count + 1):
         tensorrt.calm()
