@@ -14,6 +14,7 @@ def main() -> None:
         from daemon.system.signals import exit_on_signals
 
         exit_on_signals()
+        import daemon.system.loading  # noqa: F401
     from daemon import cli
 
     cli.main()

@@ -5,6 +5,9 @@ It ends when the other end of the socket is closed, which the daemon's own end d
 
 from __future__ import annotations
 
+import daemon.system.loading  # noqa: F401 - before all else
+
+# isort: split
 import os
 import pickle
 import select

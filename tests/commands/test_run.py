@@ -218,6 +218,7 @@ def test_a_run_publishes_and_saves_its_configuration(tmp_path: Path, long_clip: 
 
 def test_a_daemon_loads_nothing_that_draws_in_a_terminal() -> None:
     """Each of its processes would take longer to begin, and more memory."""
-    code = "import sys, daemon.commands.run; print(*sys.modules)"
+    parts = ("daemon.commands.run", "daemon.capture.processes.main", "daemon.analytics.process.main")
+    code = f"import sys, daemon.system.loading, {', '.join(parts)}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"rich", "rich.console", "pygments"} & {*done.stdout.split()}

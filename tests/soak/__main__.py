@@ -3,9 +3,13 @@
 Two drawn sources and two of a steady RTSP server must get on all the time as they do in a second daemon, which has no
 others and no troubles: what a busy machine takes it takes from both. Two more sources come through a proxy and from a
 server that break. A capture process that is killed or stopped takes the steady cameras with it: the time until they
-are back is not judged, but back they must come. At the end: how the steady ones got on, captured = published + dropped
-for each source, threads, descriptors and processes as they were when everything had happened before, the least memory
-of the last third as that of the first, and no traceback in the log.
+are back is not judged, but back they must come. What the sources show is tracked, has rules in a process of their own,
+a classifier, a journal and snapshots, and is seen on the page, which is another process.
+
+At the end: how the steady ones got on, captured = published + dropped for each source, threads, descriptors and
+processes as they were when everything had happened before, the least memory of the last third as that of the first, in
+the daemon, in the process of rules and in the page's, a journal and snapshots within their limits, and no traceback in
+a log.
 """
 
 from __future__ import annotations
@@ -15,14 +19,15 @@ import random
 import resource
 import signal
 import socket
+import sqlite3
 import struct
 import subprocess
 import sys
 import tempfile
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from time import monotonic
@@ -38,11 +43,14 @@ from daemon.pipeline.ledger import CAUSES
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Metrics
 from tests.support import clips
+from tests.support.browsing import Dashboard
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout
+from tests.support.heads import FOLDER
 from tests.support.models import endless_model
 from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 from tests.support.rtsp import RtspServer
+from tests.support.websocket import ClosedError, WebSocketClient
 
 _STEADY = {"street-0": 5.0, "street-1": 5.0, "steady-0": 8.0, "steady-1": 8.0}
 _WINDOW_S = 6.0
@@ -57,11 +65,27 @@ _LONG_S = 35.0  # that a capture process may be stopped: it is taken for stuck a
 _RELOADED = ("reloaded",)
 _REFUSED = ("reload refused",)
 _LOG = Path("soak-failed.log")
+_MAX_ROWS = 2000  # of the journal
+_MAX_MIB = 4  # of snapshots
+_RULES: list[list[dict[str, Any]]] = [
+    [
+        {"type": "zone", "name": "street", "polygons": [[[0, 0], [1, 0], [1, 1], [0, 1]]], "enter_s": 0, "dwell_s": 2},
+        {"type": "line", "name": "kerb", "points": [[x, 0], [x, 1]]},
+    ]
+    for x in (0.5, 0.4)
+]
+_CLASSIFIER: dict[str, Any] = {
+    "name": "kind", "path": str(FOLDER / "yolov8-cls.onnx"), "for": ["person", "car", "bus"], "min_px": 8,
+    "every_s": 1.0, "attempts": 100,
+}  # fmt: skip
 _STEPPED_CLOCK = Path(__file__).parents[1] / "support" / "stepped_clock.c"
+_COUNTED = (
+    "added", "disabled", "reloads", "storms", "swaps", "hung", "killed", "stopped", "rules", "locked", "visits"
+)  # fmt: skip
 _WORDS = (
     "{added} sources added and removed, {disabled} disabled and enabled, {reloads} reloads, {storms} storms of "
     "signals, {swaps} swaps of the model, {hung} to one that hangs, {killed} capture processes killed, {stopped} times "
-    "a process stopped"
+    "a process stopped, {rules} changes of rules, {locked} times a locked journal, {visits} visits of the page"
 )
 
 
@@ -126,7 +150,6 @@ class Race:
 class Used:
     """Of the daemon."""
 
-    rss: int
     threads: int
     files: int
     processes: int
@@ -147,7 +170,7 @@ class Soak:
         drawn = {"type": "synthetic", "width": 320, "height": 180, "fps": 5}
         broken = {"type": "av", "read_timeout_s": 2}
         steady: list[dict[str, Any]] = [
-            *({"id": f"street-{n}", "seed": n, **drawn} for n in (0, 1)),
+            *({"id": f"street-{n}", "seed": n, "rules": _RULES[0], **drawn} for n in (0, 1)),
             *({"id": f"steady-{n}", "type": "av", "url": self.steady.url(str(n))} for n in (0, 1)),
         ]
         self.sources = [
@@ -157,6 +180,7 @@ class Soak:
             {"id": "nowhere", "url": "rtsp://camera.invalid/0", **broken},
         ]
         self.files = folder / "frames.jsonl"
+        self.journal, self.snapshots = folder / "journal.sqlite", folder / "snapshots"
         port = free_port()
         self.endless = endless_model(folder / "endless.onnx") if backend == "cpu" else None
         self.model: dict[str, object] = {"path": str(DEMO_MODEL), "threads": 1, "backend": backend}
@@ -167,6 +191,14 @@ class Soak:
             "http": {"enabled": True, "port": port, "token": _TOKEN},
             "monitor": {"interval_s": _INTERVAL_S, "frames_file": str(self.files)},
             "reconnect": {"initial_s": 0.2, "max_s": 1},
+            "tracking": {"enabled": True},
+            "classifiers": [_CLASSIFIER],
+            "events": {
+                "journal": str(self.journal),
+                "max_rows": _MAX_ROWS,
+                "own_process": True,
+                "snapshots": {"folder": str(self.snapshots), "max_mib": _MAX_MIB, "min_free_mib": 0},
+            },
         }
         self.clock = folder / "clock"
         self.clock.write_bytes(bytes(8))
@@ -185,15 +217,22 @@ class Soak:
             httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {_TOKEN}"}, timeout=20)
         )
         self.ports = int(self.lookout.endpoint.rpartition(":")[2]), port
+        here_too = {
+            "name": "here",
+            "endpoint": self.lookout.endpoint,
+            "http": f"http://127.0.0.1:{port}",
+            "token": _TOKEN,
+        }
+        self.page = stack.enter_context(closing(Dashboard(folder, [here_too], roles={})))
         self.metrics = stack.enter_context(self.lookout.subscribe("metrics"))
         command = [sys.executable, "-m", "daemon", "watch", self.lookout.endpoint, "--json"]
         self.reader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         stack.callback(self._end_reader)
-        self.count = dict.fromkeys(("added", "disabled", "reloads", "storms", "swaps", "hung", "killed", "stopped"), 0)
+        self.count = dict.fromkeys(_COUNTED, 0)
         self.lost: list[str] = []  # steady sources that did not come back
         self.has_time = minutes > 5  # for troubles that take half a minute
         self.diary: list[tuple[float, str]] = []  # when each trouble began
-        self.readings: list[int] = []  # RSS after each trouble
+        self.readings = defaultdict[str, list[int]](list)  # RSS of each part after each trouble
         self.last: Metrics | None = None
 
     def _end_reader(self) -> None:
@@ -219,11 +258,18 @@ class Soak:
         """The least of some looks, over the time in which the daemon tidies up once."""
         rows = []
         for _ in range(40):
-            with self.lookout.inspect.oneshot():
-                rows.append((self.lookout.inspect.memory_info().rss, self.lookout.inspect.num_threads()))
-            rows[-1] = (*rows[-1], self.lookout.inspect.num_fds(), len(self._children()))  # type: ignore[assignment]
+            inspect = self.lookout.inspect
+            rows.append((inspect.num_threads(), inspect.num_fds(), len(self._children())))
             self.look(0.3, judge=False)
-        return Used(*(min(row[place] for row in rows) for place in range(4)))
+        return Used(*map(min, zip(*rows)))
+
+    def rows(self) -> int:
+        """Events in the journal."""
+        with closing(sqlite3.connect(self.journal)) as journal:
+            return int(journal.execute("SELECT count(*) FROM events").fetchone()[0])
+
+    def snapshot_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.snapshots.rglob("*") if path.is_file())
 
     def recover(self) -> None:
         """Until every steady source gets on again."""
@@ -238,13 +284,24 @@ class Soak:
     def _children(self) -> list[psutil.Process]:
         return self.lookout.inspect.children()
 
-    def _workers(self) -> list[psutil.Process]:
-        """Its capture processes."""
-        workers = []
+    def _running(self, module: str) -> list[psutil.Process]:
+        """Its processes of a module."""
+        found = []
         for row in self._children():
             with suppress(psutil.Error):  # it ends just now
-                workers += [row] if "daemon.capture.processes.main" in row.cmdline() else []
-        return workers
+                found += [row] if module in row.cmdline() else []
+        return found
+
+    def _workers(self) -> list[psutil.Process]:
+        """Its capture processes."""
+        return self._running("daemon.capture.processes.main")
+
+    def read(self) -> None:
+        """Note the memory of each part."""
+        (rules,) = self._running("daemon.analytics.process.main")
+        parts = {"daemon": self.lookout.inspect, "rules": rules, "page": psutil.Process(self.page.process.pid)}
+        for name, process in parts.items():
+            self.readings[name].append(process.memory_info().rss)
 
     def _worker(self) -> psutil.Process | None:
         workers = self._workers()
@@ -419,6 +476,41 @@ class Soak:
         self.recover()
         self.count["stopped"] += 1
 
+    def change_rules(self) -> None:
+        """A line lies elsewhere, and back."""
+        for rules in reversed(_RULES):
+            rows = [row | {"rules": rules} if "rules" in row else row for row in self.sources]
+            before = self._told(_RELOADED)
+            self._edit(sources=rows)
+            self._wait_for(_RELOADED, before)
+            self.count["rules"] += 1
+
+    def stop_rules(self) -> None:
+        """Lanes go on, and events wait."""
+        for process in self._running("daemon.analytics.process.main"):
+            process.suspend()
+            self.look(self.chance.uniform(0.5, 3))
+            process.resume()
+            self.count["stopped"] += 1
+
+    def lock_journal(self) -> None:
+        """Somebody reads it with a tool that locks it."""
+        with closing(sqlite3.connect(self.journal, timeout=5)) as other:
+            with suppress(sqlite3.Error):
+                other.execute("BEGIN EXCLUSIVE")
+            self.look(self.chance.uniform(1, 3))
+            other.rollback()
+        self.count["locked"] += 1
+
+    def visit_page(self) -> None:
+        """Some look at the feed and at live video, and are gone without a word."""
+        with ExitStack() as stack:
+            for path in ("/api/feed", "/api/live/here/street-0", "/api/live/here/steady-0"):
+                with suppress(ClosedError, OSError):  # the daemon is away just now
+                    stack.enter_context(WebSocketClient(self.page.port, path))
+            self.look(self.chance.uniform(0.5, 3))
+        self.count["visits"] += 1
+
     def flood(self) -> None:
         """Peers that talk nonsense to both sockets."""
         for port in self.ports:
@@ -433,6 +525,7 @@ class Soak:
             self.drop_network, self.fill_disk, self.step_clock, self.exhaust_files, self.stop_subscriber,
             self.add_and_remove, self.reload, self.flood, self.disable_and_enable, self.storm, self.swap_model,
             self.swap_to_a_model_that_hangs, self.kill_worker, self.stop_worker, self.stop_daemon,
+            self.change_rules, self.stop_rules, self.lock_journal, self.visit_page,
         ]  # fmt: skip
 
 
@@ -464,19 +557,16 @@ def main() -> int:
         while monotonic() < until or (due and monotonic() < until + 60 * args.minutes / 4):
             soak.begin(due.pop() if due else soak.chance.choice(soak.troubles))
             soak.look(soak.chance.uniform(0.1, 0.6))
-            soak.readings.append(soak.lookout.inspect.memory_info().rss)
+            soak.read()
         soak.look(10)
         soak.recover()
         after = soak.used()
-        # Each swap leaves other holes in the heap, some MiB more or less. What leaks is there at the best of moments.
-        third = len(soak.readings) // 3
-        before = replace(before, rss=min([before.rss, *soak.readings[:third]]))
-        after = replace(after, rss=min([after.rss, *soak.readings[len(soak.readings) - third :]]))
-        problems = _problems(soak, before, after)
+        problems = _problems(soak, before, after) + _grown(soak) + _of_events(soak)
         code = soak.lookout.stop()
         if code:
             problems.append(f"exit code {code}")
-        problems += [line for line in soak.lookout.log().splitlines() if "Traceback" in line][:3]
+        logs = soak.lookout.log() + soak.page.log()
+        problems += [line for line in logs.splitlines() if "Traceback" in line][:3]
         _say(console, soak, before, after, monotonic() - began)
         if problems:
             _LOG.write_text(soak.lookout.log())
@@ -503,14 +593,43 @@ def _problems(soak: Soak, before: Used, after: Used) -> list[str]:
         if metrics.sources[source].state != "up":
             rows = [line for line in soak.lookout.log().splitlines() if f'"source": "{source}"' in line]
             found += [f"{source} has not come back: {metrics.sources[source].state}", *rows[-20:]]
-    if after.rss > before.rss + max(0.03 * before.rss, 5 << 20):
-        found.append(f"memory grew from {before.rss >> 20} to {after.rss >> 20} MiB")
     if after.threads > before.threads:
         found.append(f"threads went from {before.threads} to {after.threads}")
     if after.files > before.files:
         found.append(f"descriptors went from {before.files} to {after.files}")
     if after.processes > before.processes:
         found.append(f"processes went from {before.processes} to {after.processes}")
+    return found
+
+
+def _thirds(readings: list[int]) -> tuple[int, int]:
+    """The least memory of the first third and of the last, bytes. Each swap leaves other holes in the heap, some MiB
+    more or less. What leaks is there at the best of moments."""
+    third = len(readings) // 3
+    return min(readings[: third + 1]), min(readings[-third - 1 :])
+
+
+def _grown(soak: Soak) -> list[str]:
+    thirds = {name: _thirds(readings) for name, readings in soak.readings.items()}
+    return [
+        f"memory of the {name} grew from {first >> 20} to {last >> 20} MiB"
+        for name, (first, last) in thirds.items()
+        if last > first + max(0.03 * first, 5 << 20)
+    ]
+
+
+def _of_events(soak: Soak) -> list[str]:
+    """What is wrong with what tracks and rules have found."""
+    found, rows, snapshots = [], soak.rows(), soak.snapshot_bytes()
+    if not rows or not snapshots:
+        found.append(f"{rows} events are in the journal, and {snapshots} bytes of snapshots are kept")
+    if rows > _MAX_ROWS * 1.1 + 100:
+        found.append(f"the journal has {rows} events")
+    if snapshots > (_MAX_MIB + 1) << 20:
+        found.append(f"snapshots take {snapshots >> 20} MiB")
+    looks = soak.last.classifiers["kind"] if soak.last else None
+    if looks is None or not looks.classified:
+        found.append("nothing was classified")
     return found
 
 
@@ -530,7 +649,6 @@ def _fallen_behind(race: Race) -> list[str]:
 
 def _say(console: Console, soak: Soak, before: Used, after: Used, seconds: float) -> None:
     table = Table("", "after all had happened", "at the end")
-    table.add_row("least RSS, MiB", f"{before.rss / (1 << 20):.1f}", f"{after.rss / (1 << 20):.1f}")
     table.add_row("threads", str(before.threads), str(after.threads))
     table.add_row("descriptors", str(before.files), str(after.files))
     table.add_row("processes of its own", str(before.processes), str(after.processes))
@@ -540,9 +658,16 @@ def _say(console: Console, soak: Soak, before: Used, after: Used, seconds: float
         console.print(f"{source}: {behind:.1f} s behind the other daemon's in its worst {_WINDOW_S:g} s, {total}")
         if behind > _BEHIND_S:
             console.print(f"  after {_troubles_before(soak, soak.race.worst_at[source])}")
-    sixths = [soak.readings[part * len(soak.readings) // 6 : (part + 1) * len(soak.readings) // 6] for part in range(6)]
-    ranges = [f"{min(part) / (1 << 20):.0f} to {max(part) / (1 << 20):.0f}" for part in sixths if part]
-    console.print(f"RSS in each sixth, MiB: {', '.join(ranges)}")
+    for name, readings in soak.readings.items():
+        first, last = _thirds(readings)
+        size = len(readings)
+        sixths = [readings[part * size // 6 : (part + 1) * size // 6] for part in range(6)]
+        ranges = [f"{min(part) / (1 << 20):.0f} to {max(part) / (1 << 20):.0f}" for part in sixths if part]
+        least = f"least {first / (1 << 20):.1f} MiB in the first third, {last / (1 << 20):.1f} in the last"
+        console.print(f"RSS of the {name} in each sixth, MiB: {', '.join(ranges)}; {least}")
+    events = f"{soak.rows()} events in {soak.journal.stat().st_size >> 10} KiB of journal"
+    looks = soak.last.classifiers["kind"].classified if soak.last else 0
+    console.print(f"{events}, {soak.snapshot_bytes() >> 10} KiB of snapshots, {looks} looks of the classifier")
     console.print(f"{seconds / 60:.1f} minutes, {len(soak.diary)} troubles, among them: " + _WORDS.format(**soak.count))
 
 

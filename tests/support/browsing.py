@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,19 +23,20 @@ if TYPE_CHECKING:
 
 CHROMIUM, FIREFOX = "/usr/bin/chromium", "/usr/bin/firefox-esr"
 VIEW, OPERATE = "viewers-token-0123456789", "operators-token-0123456789"
+ROLES = {"view": VIEW, "operate": OPERATE}
 PATIENCE_MS = 1000 * PATIENCE_S
 
 
 class Dashboard:
-    """`lookout dashboard` over some daemons, with a token for each role.
+    """`lookout dashboard` over some daemons.
 
     Args:
         daemons: rows of `dashboard.daemons`.
+        roles: that people may have, with their tokens; without any, all may do everything.
     """
 
-    def __init__(self, folder: Path, daemons: list[dict[str, str]]) -> None:
-        port = free_port()
-        roles = {"view": VIEW, "operate": OPERATE}
+    def __init__(self, folder: Path, daemons: list[dict[str, str]], roles: Mapping[str, str] = ROLES) -> None:
+        port = self.port = free_port()
         tokens = [{"name": role, "role": role, "token": token} for role, token in roles.items()]
         config = {"dashboard": {"port": port, "tokens": tokens, "daemons": daemons}, "log": {"format": "json"}}
         path = folder / "dashboard.yaml"

@@ -23,6 +23,7 @@ from functools import cache
 from typing import Any
 
 _IMPORTED = (
+    "daemon.system.loading",
     "daemon.cli",
     "daemon.commands.run",
     "daemon.commands.batch",

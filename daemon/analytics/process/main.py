@@ -6,6 +6,9 @@ process group: the daemon handles them.
 
 from __future__ import annotations
 
+import daemon.system.loading  # noqa: F401 - before all else
+
+# isort: split
 import os
 import pickle
 import sys
