@@ -3,18 +3,19 @@
 Two drawn sources and two of a steady RTSP server must get on all the time as they do in a second daemon, which has no
 others and no troubles: what a busy machine takes it takes from both. Two more sources come through a proxy and from a
 server that break. A capture process that is killed or stopped takes the steady cameras with it: the time until they
-are back is not judged, but back they must come. What the sources show is tracked, has rules in a process of their own,
-a classifier, a journal and snapshots, and is seen on the page, which is another process.
+are back is not judged, but back they must come. Objects are tracked, with rules, a classifier, a journal and
+snapshots, and are seen on the page, which is another process.
 
 At the end: how the steady ones got on, captured = published + dropped for each source, threads, descriptors and
 processes as they were when everything had happened before, the least memory of the last third as that of the first, in
-the daemon, in the process of rules and in the page's, a journal and snapshots within their limits, and no traceback in
+the daemon and in the page's process, a journal and snapshots within their limits, and no traceback in
 a log.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import resource
 import signal
@@ -44,8 +45,7 @@ from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Metrics
 from tests.support import clips
 from tests.support.browsing import Dashboard
-from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout
-from tests.support.heads import FOLDER
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, ROOT, Lookout
 from tests.support.models import endless_model
 from tests.support.ports import free_port
 from tests.support.proxy import Proxy
@@ -69,15 +69,18 @@ _MAX_ROWS = 2000  # of the journal
 _MAX_MIB = 4  # of snapshots
 _RULES: list[list[dict[str, Any]]] = [
     [
-        {"type": "zone", "name": "street", "polygons": [[[0, 0], [1, 0], [1, 1], [0, 1]]], "enter_s": 0, "dwell_s": 2},
+        {
+            "type": "zone",
+            "name": "street",
+            "polygons": [[[0, 0], [1, 0], [1, 1], [0, 1]]],
+            "enter_s": 0,
+            "dwell_s": [2],
+        },
         {"type": "line", "name": "kerb", "points": [[x, 0], [x, 1]]},
     ]
     for x in (0.5, 0.4)
 ]
-_CLASSIFIER: dict[str, Any] = {
-    "name": "kind", "path": str(FOLDER / "yolov8-cls.onnx"), "for": ["person", "car", "bus"], "min_px": 8,
-    "every_s": 1.0, "attempts": 100,
-}  # fmt: skip
+_LABELS = {"cpu": ["person", "car", "bus"], "fake": ["dark", "bright"]}  # of the model
 _STEPPED_CLOCK = Path(__file__).parents[1] / "support" / "stepped_clock.c"
 _COUNTED = (
     "added", "disabled", "reloads", "storms", "swaps", "hung", "killed", "stopped", "rules", "locked", "visits"
@@ -170,11 +173,11 @@ class Soak:
         drawn = {"type": "synthetic", "width": 320, "height": 180, "fps": 5}
         broken = {"type": "av", "read_timeout_s": 2}
         steady: list[dict[str, Any]] = [
-            *({"id": f"street-{n}", "seed": n, "rules": _RULES[0], **drawn} for n in (0, 1)),
+            *({"id": f"street-{n}", "seed": n, **drawn} for n in (0, 1)),
             *({"id": f"steady-{n}", "type": "av", "url": self.steady.url(str(n))} for n in (0, 1)),
         ]
         self.sources = [
-            *steady,
+            *(row | {"rules": _RULES[0]} for row in steady),
             {"id": "proxied", "url": f"rtsp://127.0.0.1:{self.proxy.port}/0", **broken},
             {"id": "victim", "url": self.victim.url("0"), **broken},
             {"id": "nowhere", "url": "rtsp://camera.invalid/0", **broken},
@@ -192,11 +195,19 @@ class Soak:
             "monitor": {"interval_s": _INTERVAL_S, "frames_file": str(self.files)},
             "reconnect": {"initial_s": 0.2, "max_s": 1},
             "tracking": {"enabled": True},
-            "classifiers": [_CLASSIFIER],
+            "classifiers": [
+                {
+                    "name": "kind",
+                    "path": str(ROOT / "tests/data/heads/yolov8-cls.onnx"),
+                    "for": _LABELS[backend],
+                    "min_px": 8,
+                    "every_s": 1.0,
+                    "attempts": 100,
+                }
+            ],
             "events": {
                 "journal": str(self.journal),
                 "max_rows": _MAX_ROWS,
-                "own_process": True,
                 "snapshots": {"folder": str(self.snapshots), "max_mib": _MAX_MIB, "min_free_mib": 0},
             },
         }
@@ -284,22 +295,17 @@ class Soak:
     def _children(self) -> list[psutil.Process]:
         return self.lookout.inspect.children()
 
-    def _running(self, module: str) -> list[psutil.Process]:
-        """Its processes of a module."""
-        found = []
-        for row in self._children():
-            with suppress(psutil.Error):  # it ends just now
-                found += [row] if module in row.cmdline() else []
-        return found
-
     def _workers(self) -> list[psutil.Process]:
         """Its capture processes."""
-        return self._running("daemon.capture.processes.main")
+        workers = []
+        for row in self._children():
+            with suppress(psutil.Error):  # it ends just now
+                workers += [row] if "daemon.capture.processes.main" in row.cmdline() else []
+        return workers
 
     def read(self) -> None:
         """Note the memory of each part."""
-        (rules,) = self._running("daemon.analytics.process.main")
-        parts = {"daemon": self.lookout.inspect, "rules": rules, "page": psutil.Process(self.page.process.pid)}
+        parts = {"daemon": self.lookout.inspect, "page": psutil.Process(self.page.process.pid)}
         for name, process in parts.items():
             self.readings[name].append(process.memory_info().rss)
 
@@ -485,14 +491,6 @@ class Soak:
             self._wait_for(_RELOADED, before)
             self.count["rules"] += 1
 
-    def stop_rules(self) -> None:
-        """Lanes go on, and events wait."""
-        for process in self._running("daemon.analytics.process.main"):
-            process.suspend()
-            self.look(self.chance.uniform(0.5, 3))
-            process.resume()
-            self.count["stopped"] += 1
-
     def lock_journal(self) -> None:
         """Somebody reads it with a tool that locks it."""
         with closing(sqlite3.connect(self.journal, timeout=5)) as other:
@@ -525,7 +523,7 @@ class Soak:
             self.drop_network, self.fill_disk, self.step_clock, self.exhaust_files, self.stop_subscriber,
             self.add_and_remove, self.reload, self.flood, self.disable_and_enable, self.storm, self.swap_model,
             self.swap_to_a_model_that_hangs, self.kill_worker, self.stop_worker, self.stop_daemon,
-            self.change_rules, self.stop_rules, self.lock_journal, self.visit_page,
+            self.change_rules, self.lock_journal, self.visit_page,
         ]  # fmt: skip
 
 
@@ -535,6 +533,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--backend", choices=["cpu", "fake"], default="cpu", help="fake takes no time for a frame")
     args = parser.parse_args()
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".pytest_cache" / "numba"))  # as the tests, see conftest.py
     console = Console()
     with tempfile.TemporaryDirectory(prefix="lookout-soak-") as folder, ExitStack() as stack:
         soak = Soak(Path(folder), stack, args.seed, args.minutes, args.backend)
