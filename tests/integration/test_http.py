@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -302,6 +303,12 @@ def _hostile(chance: random.Random) -> bytes:
     return f"{head}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
 
 
+def _answers(served: Served) -> bool:
+    with suppress(httpx.TransportError):
+        return served.client.get("/live").status_code == 200
+    return False
+
+
 @pytest.mark.slow
 def test_hostile_requests_change_nothing(served: Served) -> None:
     """LOOKOUT_HOSTILE=10000 sends as many."""
@@ -316,8 +323,8 @@ def test_hostile_requests_change_nothing(served: Served) -> None:
                     peer.recv(4096)
             except OSError:
                 continue
-    # What still waits to be looked at goes first.
-    wait_until(lambda: served.client.get("/live").status_code == 200, "it answers")
+    # What still waits to be looked at goes first, and a connection that was idle for so long may be gone.
+    wait_until(lambda: _answers(served), "it answers")
     assert served.client.get("/api/v1/config").json() == config
     wait_until(lambda: served.lookout.inspect.num_fds() <= open_before + 2, "connections that were left go home")
     with served.lookout.subscribe() as subscriber:
