@@ -13,7 +13,7 @@ import pytest
 
 from daemon.cli import invoke
 from daemon.commands.from_arguments import config_of, save, sources_of, yaml_of
-from daemon.commands.typed import check_typed
+from daemon.commands.typed import TypedConfig, check_typed
 from daemon.config import AvConfig, CameraConfig, load
 from daemon.errors import LookoutError
 from daemon.sources.playlist import Playlist
@@ -214,6 +214,12 @@ def test_a_run_publishes_and_saves_its_configuration(tmp_path: Path, long_clip: 
     config = load(saved)
     assert config.publisher.endpoint == endpoint
     assert [source.id for source in config.sources] == ["street"]
+
+
+def test_labels_of_the_command_line_are_the_models(tmp_path: Path) -> None:
+    (tmp_path / "clip.mkv").touch()
+    text, config = TypedConfig([str(tmp_path / "clip.mkv")], str(DEMO_MODEL), labels="coco").read()
+    assert config.model.labels == config_of(text).model.labels == "coco"
 
 
 def test_a_daemon_loads_nothing_that_draws_in_a_terminal() -> None:
