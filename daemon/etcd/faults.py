@@ -31,7 +31,8 @@ def connection_fault(error: Exception, settings: EtcdSettings) -> EtcdError:
     """The error of a connection that was not made, or has ended, without the endpoint's name."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return EtcdError(f"its certificate is refused here: {error.verify_message}: {_expected_ca(settings)}")
-    if isinstance(error, ssl.SSLEOFError | ConnectionError) and not isinstance(error, ConnectionRefusedError):
+    closed = ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError  # which of them is a matter of moments
+    if isinstance(error, closed) and not isinstance(error, ConnectionRefusedError):
         return EtcdAwayError(f"it closes the connection: {_hint(settings)}")
     if isinstance(error, ssl.SSLError):
         return _tls_fault(error, settings)

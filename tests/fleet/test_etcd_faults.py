@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +15,7 @@ import pytest
 
 from daemon.etcd.client import EtcdClient
 from daemon.etcd.errors import EtcdAwayError, EtcdError, LeaseNotFoundError
+from daemon.etcd.faults import connection_fault
 from daemon.etcd.settings import Endpoint, EtcdSettings, Tls, User
 from daemon.etcd.watch import open_watch
 from daemon.redact import Secret
@@ -161,6 +163,11 @@ class TestCertificates:
     def test_tls_is_too_much(self, etcd: EtcdServer, certificates: Certificates) -> None:
         line = _line(etcd.settings(tls=certificates.tls))
         assert "does it speak TLS (else write etcd://), and does it trust" in line
+
+    @pytest.mark.parametrize("kind", [ssl.SSLZeroReturnError, ssl.SSLEOFError, ConnectionResetError])
+    def test_a_connection_may_be_closed_in_several_ways(self, kind: type[OSError], certificates: Certificates) -> None:
+        settings = EtcdSettings((Endpoint("127.0.0.1", 1),), certificates.tls)
+        assert "does it speak TLS (else write etcd://), and does it trust" in str(connection_fault(kind(), settings))
 
     def test_files_are_named(self, tmp_path: Path, certificates: Certificates, strangers: Certificates) -> None:
         own = certificates.tls
