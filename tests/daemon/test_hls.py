@@ -232,9 +232,10 @@ def test_a_list_that_goes_on_no_more_is_given_up(parts: list[bytes]) -> None:
     with (
         HlsServer(live) as server,
         closing(AvSource(config_of(server.url("live.m3u8"), kind="live")).open()) as reader,
-        pytest.raises(SourceError, match=r"its playlist cannot be loaded: .* for 3 s"),
+        pytest.raises(SourceError, match="its playlist cannot be loaded: ") as error,
     ):
         deque(pictures(reader), maxlen=0)
+    assert int(str(error.value).removesuffix(" s").rpartition(" ")[2]) >= 3
 
 
 @pytest.mark.parametrize("kind", ["auto", "live"])
