@@ -8,8 +8,7 @@ snapshots, and are seen on the page, which is another process.
 
 At the end: how the steady ones got on, captured = published + dropped for each source, threads, descriptors and
 processes as they were when everything had happened before, the least memory of the last third as that of the first, in
-the daemon and in the page's process, a journal and snapshots within their limits, and no traceback in
-a log.
+the daemon and in the page's process, a journal and snapshots within their limits, and no traceback in a log.
 """
 
 from __future__ import annotations

@@ -124,7 +124,8 @@ def _serve(requests: socket.socket) -> None:
             *streams, told = descriptors
             pid = os.fork()
             if not pid:
-                for descriptor in (requests.fileno(), told, *running, *(told for _, told in running.values())):
+                requests.close()
+                for descriptor in (told, *running, *(told for _, told in running.values())):
                     os.close(descriptor)
                 _become(json.loads(packet), streams)
                 return
