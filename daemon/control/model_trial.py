@@ -1,7 +1,5 @@
 """Tries a model in a child process before the daemon opens it.
 
-`python -m daemon.control.model_trial ANSWER TRIAL` is that process.
-
 A model may crash the process that opens it, and its first run may never return. So a model for a running daemon is
 opened, and run once, in a process that can be killed. An engine that it needs is built there; the daemon finds it in
 the cache.
@@ -9,13 +7,12 @@ the cache.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import signal
-import sys
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import msgspec
 
@@ -23,12 +20,10 @@ from daemon.config import LogConfig
 from daemon.log import logging
 from daemon.system.children import reap, spawn
 from daemon.system.mps import environment_without_mps
-from daemon.system.signals import ignore_stop_signals
 from daemon.system.stop import Stop, StoppedError
 from detectors.factory import Backend, open_detector
 from detectors.port import DetectorError, Options
 
-_DIE_WITH_PARENT = 1  # prctl(2): PR_SET_PDEATHSIG
 _POLL_S = 0.05
 _REAP_TIMEOUT_S = 1.0
 _NICE = 10  # below the daemon's own threads
@@ -90,13 +85,15 @@ def _no_trial(options: Options, error: OSError) -> DetectorError:
     return DetectorError(f"model {options.path}: no process can be started to try it: {error.strerror}")
 
 
-def main() -> int:
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    ignore_stop_signals()
-    with os.fdopen(int(sys.argv[2]), "rb") as file:
-        trial: _Trial = pickle.load(file)  # noqa: S301 - from the daemon, which started this
+def main(orders: BinaryIO, answers: int) -> int:
+    """
+    Args:
+        orders: with a pickled `_Trial`.
+        answers: pipe to the daemon, for an `_Answer`.
+    """
+    trial: _Trial = pickle.load(orders)  # noqa: S301 - from the daemon, which started this
     os.nice(_NICE)
-    with logging(trial.log), os.fdopen(int(sys.argv[1]), "wb") as answer:
+    with logging(trial.log), os.fdopen(answers, "wb") as answer:
         try:
             _try_picture(trial)
             error = None
@@ -112,7 +109,3 @@ def _try_picture(trial: _Trial) -> None:
     with closing(open_detector(trial.backend, trial.options)) as detector:
         lane = detector.lane()
         lane.detect([detector.sample(640, 360)])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

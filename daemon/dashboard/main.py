@@ -1,18 +1,14 @@
-"""The page as a child of the daemon: `python -m daemon.dashboard.main SOCKET ORDER`, both file descriptors.
+"""The page as a child of the daemon.
 
 It ends when the other end of the socket is closed, which the daemon's own end does as well.
 """
 
 from __future__ import annotations
 
-import daemon.system.loading  # noqa: F401 - before all else
-
-# isort: split
-import os
 import pickle
 import select
 import socket
-import sys
+from typing import BinaryIO
 
 import structlog
 
@@ -21,19 +17,20 @@ from daemon.dashboard.process import PageOrder
 from daemon.dashboard.server import Dashboard
 from daemon.errors import LookoutError
 from daemon.log import logging
-from daemon.system.signals import ignore_stop_signals
 from daemon.system.tuning import disable_core_dumps, raise_nofile_limit
 
 log = structlog.get_logger(__name__)
 _POLL_MS = 1000
 
 
-def main() -> int:
-    ignore_stop_signals()
-    end = socket.socket(fileno=int(sys.argv[1]))
-    end.set_inheritable(False)
-    with os.fdopen(int(sys.argv[2]), "rb") as file:
-        order: PageOrder = pickle.load(file)  # noqa: S301 - from the daemon, which started this
+def main(orders: BinaryIO, reports: int) -> int:
+    """
+    Args:
+        orders: with a pickled `PageOrder`.
+        reports: socket to the daemon, for the page's URL.
+    """
+    end = socket.socket(fileno=reports)
+    order: PageOrder = pickle.load(orders)  # noqa: S301 - from the daemon, which started this
     disable_core_dumps()
     raise_nofile_limit()
     with logging(order.log):
@@ -58,7 +55,3 @@ def _wait(end: socket.socket, served: Dashboard) -> None:
     while served.is_alive:
         if poller.poll(_POLL_MS) and not end.recv(64):
             return
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,7 +17,7 @@ from daemon.clock import Clock
 from daemon.config import Config, DashboardConfig, HttpConfig, LogConfig, TokenConfig
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.redact import Secret
-from daemon.system.children import reap, spawn
+from daemon.system.children import Child, reap, spawn
 from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
@@ -103,7 +103,7 @@ class PageProcess(threading.Thread):
                 reap(process, 1.0)
             return process.returncode
 
-    def _serve(self, process: subprocess.Popen[bytes], mine: socket.socket) -> None:
+    def _serve(self, process: Child, mine: socket.socket) -> None:
         """Until the process has ended, or is to end."""
         mine.settimeout(_POLL_S)
         while not self._ending.is_set and process.poll() is None:

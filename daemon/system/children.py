@@ -2,45 +2,170 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
+import select
+import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from errno import ECHILD, ETIMEDOUT
+from typing import Protocol
 
 from daemon.system.signals import signals_blocked
+from daemon.system.template import TITLE_BYTES
+
+_BEGIN_S = 30.0  # the first one imports, perhaps from a slow disk
+_END_S = 1.0
+_MESSAGE_BYTES = 32
+_TRIES = 2  # a template that has ended is found when it is asked
+_STREAMS = 1, 2
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # numpy would start more, and only a process without them is safe to fork
 
 
-def spawn(
-    module: str, order: object, fds: Sequence[int], environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start `python -m MODULE FDS.. ORDER`, all file descriptors, with signals blocked.
+class Process(Protocol):
+    """`subprocess.Popen` or `Child`."""
 
-    The order is pickled into a memory file: a pipe would block until the process reads.
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+class Child:
+    """A process that was forked from the template, with the part of `subprocess.Popen` that is needed.
+
+    Attributes:
+        returncode: the exit code, below 0 a signal; None while it runs or was not asked for.
+    """
+
+    def __init__(self, pid: int, reports: socket.socket) -> None:
+        self.pid, self._reports = pid, reports
+        self.returncode: int | None = None
+        self._waiting = threading.Lock()  # by the one that waits
+
+    def poll(self) -> int | None:
+        """The exit code, None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """
+        Args:
+            timeout: seconds.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs.
+        """
+        if self._waiting.acquire(timeout=-1 if timeout is None else timeout):
+            try:
+                if self.returncode is None and _is_readable(self._reports, timeout):
+                    # Nothing is told where the template has ended, and with it the process.
+                    self.returncode = int(self._reports.recv(_MESSAGE_BYTES) or -signal.SIGKILL)
+                    self._reports.close()
+            finally:
+                self._waiting.release()
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+        return self.returncode
+
+    def kill(self) -> None:
+        """Nothing if it has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+class _Template:
+    """Started when the first process is wanted, and again when it has ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._requests: socket.socket | None = None
+
+    def submit(self, module: str, fds: Sequence[int]) -> None:
+        """Ask for a process, or without descriptors for an import: see `daemon.system.template`.
+
+        Raises:
+            OSError: no descriptor or no process.
+        """
+        with self._lock:
+            if self._requests:
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    socket.send_fds(self._requests, [module.encode()], fds)
+                    return
+                self.end()
+            self._requests = self._begin()
+            socket.send_fds(self._requests, [module.encode()], fds)
+
+    def _begin(self) -> socket.socket:
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs, signals_blocked():
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "daemon.system.template", str(theirs.fileno()), " " * TITLE_BYTES],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    env={**os.environ, **ONE_THREAD},
+                )
+        except BaseException:
+            mine.close()
+            raise
+        return mine
+
+    def end(self) -> None:
+        """End it, and what was forked from it."""
+        if self._requests:
+            self._requests.close()
+        if self._process:
+            reap(self._process, _END_S)
+        self._requests = self._process = None
+
+
+_template = _Template()
+atexit.register(_template.end)
+
+
+def prepare(*modules: str) -> None:
+    """Have the template import what processes will need, while other things are done."""
+    with suppress(OSError):  # said when a process is wanted
+        for module in modules:
+            _template.submit(module, [])
+
+
+def spawn(module: str, order: object, fds: Sequence[int], environment: Mapping[str, str] | None = None) -> Child:
+    """Run `main(ORDERS, *FDS)` of a module in a process of its own, with the order pickled in a file, and copies of the
+    descriptors. It is forked from a template, which imports the module once; see `daemon.system.template`.
 
     Raises:
         OSError: no descriptor or no process.
     """
-    orders = os.memfd_create("orders")
-    try:
-        os.write(orders, pickle.dumps(order))
-        os.lseek(orders, 0, os.SEEK_SET)
-        given = [*fds, orders]
-        with signals_blocked():
-            return subprocess.Popen(
-                [sys.executable, "-m", module, *map(str, given)],
-                stdin=subprocess.DEVNULL,
-                pass_fds=given,
-                env=environment,
-            )
-    finally:
-        os.close(orders)
+    with _written(dict(os.environ if environment is None else environment), order) as orders:
+        for _ in range(_TRIES):
+            os.lseek(orders, 0, os.SEEK_SET)
+            mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                try:
+                    _template.submit(module, [theirs.fileno(), orders, *_STREAMS, *fds])
+                except BaseException:
+                    mine.close()
+                    raise
+            if not _is_readable(mine, _BEGIN_S):
+                mine.close()
+                raise OSError(ETIMEDOUT, f"it did not begin within {_BEGIN_S:.0f} s")
+            pid = int(mine.recv(_MESSAGE_BYTES) or 0)
+            if pid > 0:
+                return Child(pid, mine)
+            mine.close()
+            if pid:
+                raise OSError(-pid, os.strerror(-pid))
+    raise OSError(ECHILD, "what it is forked from has ended")
 
 
-def reap(process: subprocess.Popen[Any], within_s: float) -> None:
+def reap(process: Process, within_s: float) -> None:
     """Wait for a process to end, so that it leaves no zombie; after the time limit a thread waits on.
 
     Even a killed process may take long: the machine is busy, or a driver holds the process.
@@ -50,3 +175,21 @@ def reap(process: subprocess.Popen[Any], within_s: float) -> None:
     except subprocess.TimeoutExpired:
         with suppress(RuntimeError):  # the system gives no thread: the next process that starts reaps this one
             threading.Thread(target=process.wait, name="reaper", daemon=True).start()
+
+
+def _is_readable(reports: socket.socket, timeout_s: float | None) -> bool:
+    poller = select.poll()
+    poller.register(reports, select.POLLIN)
+    return bool(poller.poll(None if timeout_s is None else timeout_s * 1000))
+
+
+@contextmanager
+def _written(*objects: object) -> Iterator[int]:
+    """A file in memory with these: a pipe would block until they are read."""
+    orders = os.memfd_create("orders")
+    try:
+        for one in objects:
+            os.write(orders, pickle.dumps(one))
+        yield orders
+    finally:
+        os.close(orders)

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
 from daemon.batch.records import Header
 from daemon.batch.writer import ResultWriter
+from daemon.capture.processes.worker import PROGRAM
 from daemon.cli import invoke
 from daemon.pipeline.ledger import Counts
 from lookoutd.messages import Detections, Event, Status
 from tests.batch.archive import TRACKED, configure, differing, draw, results, run, start
-from tests.support.daemon import DEMO_MODEL, Lookout, receive_until, wait_until
+from tests.support.daemon import DEMO_MODEL, Lookout, children_of, receive_until, wait_until
 from tests.support.models import black_clip, hidden_model
 
 Refused = Callable[..., tuple[int, str]]
@@ -158,8 +158,7 @@ def test_a_capture_process_that_crashes_costs_an_attempt(tmp_path: Path) -> None
     config, out, log = configure(tmp_path, capture_processes=1), tmp_path / "out", tmp_path / "log"
     process = start(tmp_path / "archive", "--out", out, "-c", config, "--at-once", "3", log=log)
     wait_until(lambda: process.poll() is not None or results(out), "there is a result")
-    children = psutil.Process(process.pid).children()
-    children[0].kill()
+    children_of(process.pid, PROGRAM)[0].kill()
     assert process.wait(120) == 0, log.read_text()
     assert (out / ".lookout-batch/journal.jsonl").read_text().count('"claimed"') > 6
     code, words = run(tmp_path / "archive", "--out", tmp_path / "alone", "-c", configure(tmp_path))

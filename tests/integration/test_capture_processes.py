@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from daemon.app import App
+from daemon.capture.processes.worker import PROGRAM
 from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig, check
 from daemon.pipeline.ledger import Counts
 from daemon.redact import Url
@@ -24,7 +25,7 @@ from detectors.port import Image, StageTimes
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Message, Status
 from tests.support import clips
-from tests.support.daemon import PATIENCE_S, Lookout, has_seen, is_state, receive_until, wait_until
+from tests.support.daemon import PATIENCE_S, Lookout, all_of, has_seen, is_state, receive_until, wait_until
 from tests.support.hardware import FakeBackend
 from tests.support.seeing import SeeingDetector, SeeingLane
 
@@ -234,11 +235,29 @@ def test_nothing_is_left_when_the_daemon_is_killed(reordered: Path, tmp_path: Pa
     with Lookout(tmp_path, config) as lookout, lookout.subscribe("status") as subscriber:
         receive_until(subscriber, is_state("s1", "up"))
         children = lookout.inspect.children(recursive=True)
-        assert len(children) == 2
+        assert len(lookout.children(PROGRAM)) == 2
         lookout.process.kill()
         gone, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
         assert alive == []
-        assert len(gone) == 2
+        assert len(gone) == len(children)
+
+
+def test_what_processes_are_forked_from_may_die(reordered: Path, tmp_path: Path) -> None:
+    """They die with it, and their sources come back in others, which are forked from another."""
+    config: dict[str, object] = {
+        "capture_processes": 2,
+        "sources": [{"id": f"s{n}", "type": "av", "url": str(reordered), "loop": True} for n in range(2)],
+    }
+    with Lookout(tmp_path, config) as lookout, lookout.subscribe("status") as subscriber:
+        receive_until(subscriber, is_state("s1", "up"))
+        for _ in range(2):
+            (template,), captures = lookout.inspect.children(), lookout.children(PROGRAM)
+            assert template.num_threads() == 1  # or it could not be forked safely
+            template.kill()
+            assert not psutil.wait_procs(captures, timeout=PATIENCE_S)[1]
+            for state in ("down", "up"):
+                receive_until(subscriber, all_of(is_state("s0", state), is_state("s1", state)))
+        assert lookout.stop() == 0
 
 
 def test_signals_for_all_are_for_the_daemon(reordered: Path, tmp_path: Path) -> None:

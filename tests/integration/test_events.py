@@ -151,7 +151,7 @@ def test_the_daemon_ends_with_the_process_of_its_rules(
     with Lookout(tmp_path, config) as lookout:
         with lookout.subscribe("events") as subscriber:
             next(iter(subscriber))
-        (child,) = lookout.inspect.children()
+        (child,) = lookout.children("daemon.analytics.process.main")
         child.send_signal(number)
         assert lookout.process.wait(PATIENCE_S) == code
         child.wait(PATIENCE_S)

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from daemon.app import App
+from daemon.capture.processes.worker import PROGRAM
 from daemon.config import Config, parse
 from daemon.control.reload import difference
 from daemon.errors import ConfigError
@@ -339,10 +340,10 @@ def test_sources_of_capture_processes_come_and_go(clip: Path, tmp_path: Path) ->
     with Lookout(tmp_path, config) as lookout:
         with lookout.subscribe() as subscriber:
             messages = receive_until(subscriber, _of("first"))
-            children = {child.pid for child in lookout.inspect.children()}
+            children = {child.pid for child in lookout.children(PROGRAM)}
             _rewrite(lookout, sources=[source("first"), source("second")])
             messages += receive_until(subscriber, _of("second"))
-            assert {child.pid for child in lookout.inspect.children()} == children
+            assert {child.pid for child in lookout.children(PROGRAM)} == children
             _rewrite(lookout, sources=[source("first"), source("second", max_fps=5)])
             messages += receive_until(subscriber, is_state("second", "ended"))
             messages += receive_until(subscriber, _of("second"))

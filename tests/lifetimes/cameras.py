@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from daemon.capture.processes.worker import PROGRAM
 from daemon.config import AvConfig, SourceConfig
 from daemon.redact import Url
 from daemon.sources.decode import DecoderPool
@@ -22,7 +23,7 @@ from detectors.port import HostImage
 from lookoutd.messages import FrameClock, VideoFormat
 from tests.lifetimes.parts import Camera
 
-IN_WORKER = any("daemon.capture.processes.main" in word for word in sys.orig_argv)
+IN_WORKER = sys.argv[0] == PROGRAM
 
 
 def camera(id: str) -> AvConfig:

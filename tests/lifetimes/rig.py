@@ -18,6 +18,7 @@ import msgspec
 import psutil
 
 from daemon.app import App
+from daemon.capture.processes.worker import PROGRAM
 from daemon.config import (
     AvConfig,
     BoardConfig,
@@ -37,6 +38,7 @@ from daemon.fleet.member import Doors
 from daemon.pipeline.ledger import CAUSES, Counts
 from daemon.redact import Url
 from daemon.rule_config import ObjectConfig, RuleConfig
+from daemon.system.children import prepare
 from daemon.system.limits import Limits
 from daemon.system.signals import stopping_on_signals
 from daemon.system.stop import Stop
@@ -149,6 +151,7 @@ class Rig:
         self.detectors: list[Detector] = []
         self.classifiers: list[Detector] = []
         self.reloads: list[Future[Any]] = []  # that signals have asked for
+        prepare(PROGRAM)  # the template outlives daemons
         self.before = Resources.now()
         self.frames = folder / "frames.jsonl"
         own: list[RuleConfig] = [ObjectConfig(name="all")] if analysis != "none" else []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import sys
 import threading
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Camera, Detector
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up
-from tests.support.daemon import DEMO_MODEL, Lookout
+from tests.support.daemon import DEMO_MODEL, Lookout, children_of
 from tests.support.held_file import HeldFile
 from tests.support.models import endless_model
 from tests.support.ports import free_port
@@ -50,11 +51,7 @@ def _rows(lookout: Lookout, event: str) -> list[dict[str, Any]]:
 
 def _trials(lookout: Lookout) -> list[psutil.Process]:
     """Processes that try a model."""
-    found = []
-    for row in lookout.inspect.children():
-        with suppress(psutil.Error):  # it ends just now
-            found += [row] if "daemon.control.model_trial" in row.cmdline() else []
-    return found
+    return lookout.children("daemon.control.model_trial")
 
 
 class Real:
@@ -248,6 +245,9 @@ def test_a_first_rule_without_a_process_for_it_is_refused(tmp_path: Path, monkey
     with running(tmp_path, STREET, config=own) as app:
         with monkeypatch.context() as system:
             system.setattr(sys, "executable", str(tmp_path / "nothing"))
+            for template in children_of(os.getpid(), "daemon.system.template"):
+                template.kill()
+                template.wait()
             with pytest.raises(LookoutError, match="no process can be started for rules: No such file"):
                 edit(app, lambda _: [ruled]).result(60)
         assert app.changes.config.sources == [STREET]

@@ -39,6 +39,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from daemon.capture.processes.worker import PROGRAM
 from daemon.pipeline.ledger import CAUSES
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Metrics
@@ -269,7 +270,7 @@ class Soak:
         rows = []
         for _ in range(40):
             inspect = self.lookout.inspect
-            rows.append((inspect.num_threads(), inspect.num_fds(), len(self._children())))
+            rows.append((inspect.num_threads(), inspect.num_fds(), len(inspect.children(recursive=True))))
             self.look(0.3, judge=False)
         return Used(*map(min, zip(*rows)))
 
@@ -291,16 +292,9 @@ class Soak:
                 return
             self.look(0.2, judge=False)
 
-    def _children(self) -> list[psutil.Process]:
-        return self.lookout.inspect.children()
-
     def _workers(self) -> list[psutil.Process]:
         """Its capture processes."""
-        workers = []
-        for row in self._children():
-            with suppress(psutil.Error):  # it ends just now
-                workers += [row] if "daemon.capture.processes.main" in row.cmdline() else []
-        return workers
+        return self.lookout.children(PROGRAM)
 
     def read(self) -> None:
         """Note the memory of each part."""

@@ -13,6 +13,7 @@ import onnx
 import pytest
 import yaml
 
+from daemon.capture.processes.worker import PROGRAM
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Message, Metrics
 from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until
@@ -157,7 +158,7 @@ def test_so_does_one_with_a_capture_process_that_hangs(clip: Path, tmp_path: Pat
     with Lookout(tmp_path, {"sources": sources, "capture_processes": 2}) as lookout:
         with lookout.subscribe("status") as subscriber:
             receive_until(subscriber, is_state("s1", "up"))
-        os.kill(lookout.inspect.children()[0].pid, signal.SIGSTOP)
+        os.kill(lookout.children(PROGRAM)[0].pid, signal.SIGSTOP)
         began = monotonic()
         lookout.stop()
         assert monotonic() - began < 6  # and a moment to bury it

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEMO_MODEL = ROOT / "models" / "demo.onnx"
 PATIENCE_S = 60.0  # time limit of a test's wait: long enough for any machine
 
+_AT_A_TERMINAL = ["setsid", "--ctty", "env", "--default-signal=HUP"]  # even if tests run under nohup
 Process = subprocess.Popen[bytes] | Started
 
 
@@ -79,7 +81,7 @@ class Lookout:
     ) -> Process:
         stream = subprocess.DEVNULL if terminal is None else terminal
         return subprocess.Popen(
-            command if terminal is None else ["setsid", "--ctty", *command],
+            command if terminal is None else [*_AT_A_TERMINAL, *command],
             stdin=stream,
             stdout=stream,
             stderr=self._log,
@@ -89,6 +91,10 @@ class Lookout:
 
     def subscribe(self, *kinds: str, sources: tuple[str, ...] = ()) -> Subscriber:
         return Subscriber(self.endpoint, kinds=kinds or ("detections", "status", "metrics"), sources=sources)
+
+    def children(self, module: str) -> list[psutil.Process]:
+        """Its processes that run this."""
+        return children_of(self.process.pid, module)
 
     def log(self) -> str:
         self._log.flush()
@@ -110,6 +116,15 @@ class Lookout:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def children_of(pid: int, module: str) -> list[psutil.Process]:
+    """Processes of a daemon that run this."""
+    found = []
+    for row in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):  # it ends just now
+            found += [row] if module in row.cmdline() else []
+    return found
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:

@@ -1,4 +1,4 @@
-"""The process of rules: `python -m daemon.analytics.process.main INCOMING OUTGOING ORDER`, all file descriptors.
+"""The process of rules.
 
 It ends when the daemon closes the incoming pipe, which the daemon's own end does as well. It ignores signals to the
 process group: the daemon handles them.
@@ -6,18 +6,13 @@ process group: the daemon handles them.
 
 from __future__ import annotations
 
-import daemon.system.loading  # noqa: F401 - before all else
-
-# isort: split
-import os
 import pickle
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import structlog
@@ -43,7 +38,6 @@ from daemon.analytics.process.protocol import (
 from daemon.analytics.rules import RuleBook
 from daemon.config import LogConfig
 from daemon.log import logging
-from daemon.system.signals import ignore_stop_signals
 from daemon.system.tuning import configure_gc_and_switch_interval
 
 log = structlog.get_logger(__name__)
@@ -61,12 +55,14 @@ class RulesOrder:
     cache: Path | None
 
 
-def main() -> int:
-    ignore_stop_signals()
-    incoming, outgoing, order_fd = map(int, sys.argv[1:4])
+def main(orders: BinaryIO, incoming: int, outgoing: int) -> int:
+    """
+    Args:
+        orders: with a pickled `RulesOrder`.
+        incoming, outgoing: pipes from the daemon and to it.
+    """
     reader, writer = PipeReader(incoming, ToRules), PipeWriter(outgoing)
-    with os.fdopen(order_fd, "rb") as file:
-        order: RulesOrder = pickle.load(file)  # noqa: S301 - from the daemon, which started this
+    order: RulesOrder = pickle.load(orders)  # noqa: S301 - from the daemon, which started this
     with logging(order.log):
         try:
             _RulesProcess(order, reader, writer).run()
@@ -131,7 +127,3 @@ class _RulesProcess:
         if self._found:
             self._unsent.append(Found([msgspec.structs.replace(event, config=None) for event in self._found]))
             self._found.clear()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -37,7 +37,7 @@ from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track import SeenTracks
 from daemon.errors import LookoutError
 from daemon.pipeline.frames import FrameInfo
-from daemon.system.children import reap, spawn
+from daemon.system.children import Child, reap, spawn
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from lookoutd.messages import State
@@ -52,7 +52,7 @@ _EXIT_S = 1.0
 class _Child:
     """The process, and the pipes from it and to it."""
 
-    process: subprocess.Popen[bytes]
+    process: Child
     reader: PipeReader
     writer: PipeWriter
 
@@ -291,7 +291,7 @@ class RulesProcess(threading.Thread):
         elif self._waiting and not self._delivered:
             log.warning("the process of rules ended: its last events are lost", reason=self._reason(child.process))
 
-    def _reason(self, process: subprocess.Popen[bytes]) -> str:
+    def _reason(self, process: Child) -> str:
         """Why the process has ended."""
         if self._problem:
             return self._problem

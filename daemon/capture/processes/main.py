@@ -1,4 +1,4 @@
-"""A capture process: `python -m daemon.capture.processes.main SOCKET CONFIG`, both file descriptors.
+"""A capture process.
 
 It ends when it is stopped and its sources have ended, or when the daemon is gone. It ignores signals to the process
 group: the daemon handles them.
@@ -6,9 +6,6 @@ group: the daemon handles them.
 
 from __future__ import annotations
 
-import daemon.system.loading  # noqa: F401 - before all else
-
-# isort: split
 import os
 import pickle
 import resource
@@ -19,7 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 import structlog
 
@@ -50,7 +47,6 @@ from daemon.log import logging
 from daemon.pipeline.board import PATIENT_DEPTH
 from daemon.sources.decode import DecoderBackend, DecoderPool
 from daemon.sources.port import Source
-from daemon.system.signals import ignore_stop_signals
 from daemon.system.tuning import configure_gc_and_switch_interval
 
 log = structlog.get_logger(__name__)
@@ -99,13 +95,14 @@ class WorkerConfig:
     memory_bytes: int | None = None
 
 
-def main() -> int:
-    ignore_stop_signals()
-    end = socket.socket(fileno=int(sys.argv[1]))
-    end.set_inheritable(False)  # child processes of libraries must not keep it open
-    channel = Channel(end, ToCapture)
-    with os.fdopen(int(sys.argv[2]), "rb") as file:
-        config: WorkerConfig = pickle.load(file)  # noqa: S301 - from the daemon, which started this
+def main(orders: BinaryIO, end: int) -> int:
+    """
+    Args:
+        orders: with a pickled `WorkerConfig`.
+        end: of the socket to the daemon.
+    """
+    channel = Channel(socket.socket(fileno=end), ToCapture)
+    config: WorkerConfig = pickle.load(orders)  # noqa: S301 - from the daemon, which started this
     os.nice(config.niceness)
     _limit_memory(config.memory_bytes)
     with logging(config.log):
@@ -314,7 +311,3 @@ class _CaptureProcess:
         elif number in self._failed:
             self._feeds[number].announce("", None, "ended", "stopped", None, None)
             self._finish(number, None)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

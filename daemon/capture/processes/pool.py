@@ -16,10 +16,11 @@ from daemon.capture.processes.channel import NoDescriptorError
 from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.processes.spare import SpareDescriptors
-from daemon.capture.processes.worker import Worker
+from daemon.capture.processes.worker import PROGRAM, Worker
 from daemon.capture.sinks import DaemonSinks
 from daemon.sources.buffers import Mapper
 from daemon.sources.decode import NoHardwareDecoder
+from daemon.system.children import prepare
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 
@@ -69,6 +70,7 @@ class WorkerPool(threading.Thread):
         os.set_blocking(self._waker, False)
         self._lock = threading.Lock()  # guards the pipe
         self._is_open = True
+        prepare(PROGRAM, "daemon.sources.ffmpeg")
 
     @property
     def memory(self) -> int:

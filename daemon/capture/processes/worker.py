@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,12 +49,13 @@ from daemon.capture.sinks import DaemonSinks
 from daemon.errors import SourceError
 from daemon.pipeline.frames import Frame
 from daemon.sources.buffers import HostMapper, Mapper, RemoteLease, SharedMemory, view
-from daemon.system.children import reap, spawn
+from daemon.system.children import Child, reap, spawn
 from daemon.system.runtime import Runtime
 from detectors.port import DeviceImage, HostImage
 
 log = structlog.get_logger(__name__)
 _MAX_SLOTS = 1024  # in one packet
+PROGRAM = "daemon.capture.processes.main"
 _PACKETS = 16  # from one process before the others are served
 _BUSY_MS = 2  # returned buffers do not wake the poll; this bounds how long a source waits to hear of one
 _CLOSING_MS = 10
@@ -85,7 +85,7 @@ class _Run:
         is_reported: its sources are reported as down.
     """
 
-    process: subprocess.Popen[bytes]
+    process: Child
     channel: Channel
     captures: set[int]
     started_ns: int
@@ -405,7 +405,7 @@ class Worker:
         """Start a process."""
         mine, theirs = pair()
         try:
-            process = spawn("daemon.capture.processes.main", config, [theirs.fileno()])
+            process = spawn(PROGRAM, config, [theirs.fileno()])
         except BaseException:
             mine.close()
             raise

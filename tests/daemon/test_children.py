@@ -1,0 +1,180 @@
+"""Child processes: what they find, how their end is told, and those that end later than they are waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import psutil
+import pytest
+
+from daemon.system.children import Child, prepare, reap, spawn
+from tests.support.daemon import PATIENCE_S, ROOT, wait_until
+
+_MODULE = "tests.support.born"
+_ENDLESS = "threading.Event().wait()"
+
+
+def _born(expression: str, **more: Any) -> tuple[Child, int]:
+    """A process that evaluates this, and where its answer comes."""
+    answer, told = os.pipe()
+    try:
+        return spawn(_MODULE, expression, [told], **more), answer
+    finally:
+        os.close(told)
+
+
+def _answer(expression: str, **more: Any) -> Any:
+    child, answer = _born(expression, **more)
+    with os.fdopen(answer, "rb") as file:
+        text = file.read()
+    child.wait(PATIENCE_S)
+    return json.loads(text)
+
+
+def _endless() -> Child:
+    child, answer = _born(_ENDLESS)
+    os.close(answer)
+    return child
+
+
+def test_a_process_has_what_one_has_that_is_executed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prepare(_MODULE)
+    monkeypatch.setenv("SINCE", "the template began \udcff")
+    assert _answer("os.environ['SINCE']") == "the template began \udcff"
+    assert _answer("[*os.environ]", environment={"ONLY": "this"}) == ["ONLY"]
+    assert _answer("sys.argv[0]") == _MODULE
+    assert _answer("threading.active_count()") == 1
+    own = 3  # the order, the pipe, and the folder that is listed
+    assert len(_answer("os.listdir('/proc/self/fd')")) == len((0, 1, 2)) + own
+    assert _answer("[signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, signal.set_wakeup_fd(-1)]") == [True, -1]
+    capfd.readouterr()
+    _answer("print('said', file=sys.stderr)")
+    assert capfd.readouterr().err == "said\n"
+
+
+def test_stop_signals_are_left_to_the_daemon() -> None:
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        assert _answer(f"os.kill(os.getpid(), signal.{name})") is None
+    assert _answer("[*signal.pthread_sigmask(signal.SIG_BLOCK, [])]") == []
+
+
+def test_the_system_shows_what_a_process_is() -> None:
+    child = _endless()
+    wait_until(lambda: psutil.Process(child.pid).cmdline()[:2] == ["lookout", _MODULE], "its title")
+    assert psutil.Process(child.pid).name() == _MODULE[:15]
+    child.kill()
+    child.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("expression", "code"), [("7", 7), ("'done'", 0), ("1 / 0", 1), ("os.abort()", -signal.SIGABRT), ("os._exit(3)", 3)]
+)
+def test_an_end_is_told_to_all_that_wait(expression: str, code: int) -> None:
+    child, answer = _born(expression)
+    codes = list[int]()
+    waiting = [threading.Thread(target=lambda: codes.append(child.wait(PATIENCE_S))) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
+    for thread in waiting:
+        thread.join()
+    assert codes == [code] * 3
+    assert child.poll() == child.wait(0) == child.returncode == code
+    child.kill()  # nothing happens
+    os.close(answer)
+
+
+def test_one_that_runs_is_not_waited_for_longer_than_asked() -> None:
+    child = _endless()
+    assert child.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.01)
+    child.kill()
+    assert child.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+def test_a_module_that_cannot_be_imported_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    lives = _endless()
+    child = spawn("tests.support.absent", None, [])
+    assert child.wait(PATIENCE_S) == 1
+    assert "No module named 'tests.support.absent'" in capfd.readouterr().err
+    assert lives.poll() is None
+    lives.kill()
+    lives.wait(PATIENCE_S)
+
+
+def test_without_a_template_processes_end_and_the_next_has_another() -> None:
+    """Nothing else tells of a process whose parent has ended."""
+    first, second = _endless(), _endless()
+    template = psutil.Process(first.pid).parent()
+    assert template
+    template.kill()
+    assert [child.wait(PATIENCE_S) for child in (first, second)] == [-signal.SIGKILL] * 2
+    wait_until(lambda: not psutil.pid_exists(first.pid), "it is gone")
+    assert _answer("1") == 1
+
+
+def test_there_is_no_process_where_the_system_gives_none() -> None:
+    """The template stays, and so do its processes."""
+    code = f"""
+import psutil, resource
+from daemon.system.children import spawn
+lives = spawn("{_MODULE}", "{_ENDLESS}", [1])
+template = psutil.Process(lives.pid).parent()
+limits = template.rlimit(resource.RLIMIT_NOFILE)
+template.rlimit(resource.RLIMIT_NOFILE, (template.num_fds() + 1, limits[1]))
+try:
+    spawn("{_MODULE}", "1", [1])
+except OSError as error:
+    print(error.strerror)
+template.rlimit(resource.RLIMIT_NOFILE, limits)
+print(spawn("{_MODULE}", "5", [1]).wait(60), lives.poll())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "what it is forked from has ended\n55 None\n", done.stderr
+
+
+def test_nothing_is_left_of_a_daemon_that_was_killed() -> None:
+    """Even of a process that does not answer."""
+    code = f"""
+from daemon.system.children import spawn
+print(spawn("{_MODULE}", "{_ENDLESS}", [2]).pid, flush=True)
+input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout
+        born = psutil.Process(int(parent.stdout.readline()))
+        template = born.parent()
+        assert template
+        parent.kill()
+    assert not psutil.wait_procs([born, template], PATIENCE_S)[1]
+
+
+def _until_told() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def test_one_that_takes_long_is_reaped_when_it_ends() -> None:
+    process = _until_told()
+    assert process.stdin
+    reap(process, 0)
+    assert process.returncode is None
+    process.stdin.close()
+    wait_until(lambda: process.returncode is not None, "it is reaped")
+
+
+def test_one_that_ends_is_waited_for() -> None:
+    process = _until_told()
+    assert process.stdin
+    process.stdin.close()
+    reap(process, 60)
+    assert process.returncode is not None
