@@ -17,6 +17,11 @@ pytestmark = [
     pytest.mark.slow(20),
     pytest.mark.skipif(availability()[0].available, reason="there is a GPU"),
 ]
+_PYTEST = [
+    "-m",
+    "pytest",
+    *(word for name in ("xdist", "cacheprovider", "schemathesis") for word in ("-p", f"no:{name}")),
+]
 _OLDEST, _BETWEEN, _NEWEST = stubs.VERSIONS
 _DETECTOR, _CUTTER, _LANE = "tests/contract/test_detector.py", "tests/contract/test_cutter.py", "tests/trt/test_lane.py"
 _FAULTS, _HEADS = "tests/trt/test_faults.py", "tests/trt/test_heads.py"
@@ -37,7 +42,7 @@ _ROWS = [
 @pytest.mark.parametrize("version", stubs.VERSIONS)
 def test_what_takes_long_over_stand_ins(version: str, tmp_path: Path) -> None:
     """Such as each file of the frameworks' exporters; and more of the calls that fail."""
-    plain = ["-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q"]
+    plain = [*_PYTEST, "-q"]
     environment = stubs.environment(tmp_path, version) | {"LOOKOUT_FAULTS": "12"}
     for arguments in (["-m", "long", "tests/trt"], [_FAULTS]):
         done = stubs.run([*plain, *arguments], environment)
@@ -47,9 +52,7 @@ def test_what_takes_long_over_stand_ins(version: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("version", "files"), _ROWS)
 def test_over_stand_ins(version: str, files: list[str], tmp_path: Path) -> None:
     elsewhere = "not [cpu] and not [fake] and not [triton]"
-    options = ["-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-rA", "-k", elsewhere]
-    arguments = ["-m", "pytest", *options, *files]
-    done = stubs.run(arguments, stubs.environment(tmp_path, version))
+    done = stubs.run([*_PYTEST, "-q", "-rA", "-k", elsewhere, *files], stubs.environment(tmp_path, version))
     message = "\n".join(line for line in done.stdout.splitlines() if not line.startswith("PASSED"))
     assert done.returncode == 0, message[-8000:] + done.stderr[-4000:]
     assert re.search(r"^PASSED", done.stdout, re.M)
