@@ -42,7 +42,7 @@ class Installed:
 
     def configure(self, sources: int = 1, **rest: object) -> None:
         config: dict[str, object] = {
-            "sources": [{"id": f"s{n}", "type": "synthetic", "fps": 10, "seed": n} for n in range(sources)],
+            "sources": [{"id": f"s{n}", "type": "synthetic", "fps": 4, "seed": n} for n in range(sources)],
             "model": {"path": "/etc/lookout/models/demo.onnx", "threads": 1},
             "publisher": {"endpoint": self.endpoint},
             "monitor": {"interval_s": 0.5, "stuck_after_s": 5},

@@ -52,7 +52,7 @@ from tests.lifetimes.journal_disk import JournalDisk
 from tests.lifetimes.parts import Detector, Maker, open_probe
 
 PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
-_POLL_S = 0.002
+_POLL_S, _MAX_POLL_S = 0.002, 0.03
 Analysis = Literal["none", "here", "apart"]
 """Whether the sources of this process have rules: none, those that lanes evaluate, or those of a process of their own.
 With rules there are a journal and a classifier, too."""
@@ -75,9 +75,13 @@ class Resources:
     @classmethod
     def now(cls) -> Resources:
         me = psutil.Process()
-        names = frozenset(f"{thread.name}#{thread.ident}" for thread in threading.enumerate())
         maps = sum("/memfd:pictures" in line for line in Path("/proc/self/maps").read_text().splitlines())
-        return cls(names, me.num_fds(), frozenset(child.pid for child in me.children(recursive=True)), maps)
+        return cls(running_threads(), me.num_fds(), frozenset(child.pid for child in me.children(recursive=True)), maps)
+
+
+def running_threads() -> frozenset[str]:
+    """Of this process, by name and number."""
+    return frozenset(f"{thread.name}#{thread.ident}" for thread in threading.enumerate())
 
 
 class Listener(threading.Thread):
@@ -90,6 +94,7 @@ class Listener(threading.Thread):
         self.seqs: dict[str, list[int]] = defaultdict(list)
         self.states: dict[str, list[str]] = defaultdict(list)
         self.events: list[Event] = []
+        self.rules: dict[str, str | None] = {}  # of the last event that begins something, by source
         self.start()
 
     def run(self) -> None:
@@ -102,6 +107,8 @@ class Listener(threading.Thread):
                     self.states[message.source].append(message.state)
                 elif isinstance(message, Event):
                     self.events.append(message)
+                    if message.phase == "appeared":
+                        self.rules[message.source] = message.rule
                 elif message is None and self._ending.is_set():
                     return
 
@@ -286,8 +293,7 @@ class Rig:
 
     def _seen_rules(self) -> set[tuple[str, str | None]]:
         """Each source with events of rules, and the rule of the last one that begins something."""
-        begun = {row.source: row.rule for row in [*self.listener.events] if row.phase == "appeared"}
-        return {*begun.items()}
+        return {*self.listener.rules.copy().items()}
 
     def _told(self, sources: Collection[str]) -> dict[str, str]:
         """The last state of each source that subscribers heard of."""
@@ -311,7 +317,7 @@ class Rig:
         own |= {f"capture-{source.id}" for source in self.app.changes.config.active}
 
         def strangers() -> set[str]:
-            names = Resources.now().threads - self.before.threads
+            names = self._threads()
             return {
                 name for name in (name.partition("#")[0].rstrip("0123456789.-") for name in names) if name not in own
             }
@@ -322,7 +328,7 @@ class Rig:
         return [(row.info.name, row.closed, row.inside) for row in (*self.detectors, *self.classifiers)]
 
     def _threads(self) -> frozenset[str]:
-        return Resources.now().threads - self.before.threads
+        return running_threads() - self.before.threads
 
     def end(self, *codes: int) -> None:
         """Wait for the end, and check exit code, counters, order, and that nothing is left.
@@ -396,10 +402,11 @@ def settle(future: Future[Any], *allowed: type[Exception]) -> None:
 def wait_until(condition: Callable[[], Any], what: str, details: Callable[[], object] | None = None) -> None:
     """Wait until a condition holds, with a generous time limit."""
     until = time.monotonic() + PATIENCE_S
-    pause = threading.Event()
+    pause, pause_s = threading.Event(), _POLL_S
     while not condition():
         assert time.monotonic() < until, f"{what}: not so{f'; {details()}' if details else ''}"
-        pause.wait(_POLL_S)
+        pause.wait(pause_s)
+        pause_s = min(1.3 * pause_s, _MAX_POLL_S)
 
 
 def dropped(counts: Counts) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
 _ALL = 0x40000000  # __WALL: threads as well
 _FUTEX, _WAITS = "202", (0, 9)  # on x86-64; with a bit set or without
-_LONG_S = 0.02  # a thread that waits for the GIL, with a lock of it in its hand, wakes up every 5 ms
+_LONG_S = 0.1  # a thread that waits for the GIL, a lock in its hand, wakes up every 5 ms, or later on a busy machine
 
 
 def _switches(task: Path) -> str:

@@ -30,6 +30,7 @@ _IMPORTED = (
     "daemon.http.server",
     "detectors.cpu.detector",
 )
+_IMPORTED_IF_HERE = ("daemon.analytics.compiled_step", "daemon.analytics.compiled_broad_phase")  # they need numba
 _REQUEST_BYTES = 1 << 20
 _STATUS = struct.Struct("i")
 
@@ -152,6 +153,9 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
     for name in _IMPORTED:
         importlib.import_module(name)
+    for name in _IMPORTED_IF_HERE:
+        with suppress(ImportError):
+            importlib.import_module(name)
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -70,7 +70,6 @@ class WorkerPool(threading.Thread):
         os.set_blocking(self._waker, False)
         self._lock = threading.Lock()  # guards the pipe
         self._is_open = True
-        prepare(PROGRAM, "daemon.sources.ffmpeg")
 
     @property
     def memory(self) -> int:
@@ -84,6 +83,7 @@ class WorkerPool(threading.Thread):
 
     def add(self, captures: Sequence[RemoteCapture]) -> None:
         """Add sources; from any thread. Sources that are added together are distributed evenly."""
+        prepare(PROGRAM, "daemon.sources.ffmpeg")
         self._call(lambda: self._place_all(captures))
 
     def remove(self, capture: RemoteCapture) -> None:
