@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from time import monotonic
 
-_SHORT = ("kernels", "contract", "detector", "decoder", "startup", "replay", "corrupt", "speed", "failures")
+_SHORT = ("kernels", "contract", "detector", "decoder", "startup", "replay", "corrupt", "speed", "failures", "deaths")
 
 
 def main() -> int:
@@ -75,6 +75,7 @@ def _parts(args: argparse.Namespace) -> dict[str, list[str]]:
         "speed": module("speed", *built, "--max-batch", "16", "--seconds", "0.7", "--growth", "20000", yolov8n),
         "sizes": module("sizes", *built, "--photos", str(calibration), yolov8n),
         "failures": module("failures", "--cache", str(args.cache)),
+        "deaths": module("deaths", str(clips[0]), "--cache", str(args.cache)),
         "swap": module("swap", *built, *labels, yolov8n, str(models / "yolov5n.onnx"), str(clips[0])),
         "precisions": module("precisions", *built, *photos, *out, "--resnet50", "--jobs", "2", *every),
         "resnet": module("resnet", *built, *out),
