@@ -124,21 +124,22 @@ def test_without_a_template_processes_end_and_the_next_has_another() -> None:
 def test_there_is_no_process_where_the_system_gives_none() -> None:
     """The template stays, and so do its processes."""
     code = f"""
-import psutil, resource
+import os, psutil, resource
 from daemon.system.children import spawn
-lives = spawn("{_MODULE}", "{_ENDLESS}", [1])
+nowhere = os.open(os.devnull, os.O_WRONLY)
+lives = spawn("{_MODULE}", "{_ENDLESS}", [nowhere])
 template = psutil.Process(lives.pid).parent()
 limits = template.rlimit(resource.RLIMIT_NOFILE)
 template.rlimit(resource.RLIMIT_NOFILE, (template.num_fds() + 1, limits[1]))
 try:
-    spawn("{_MODULE}", "1", [1])
+    spawn("{_MODULE}", "1", [nowhere])
 except OSError as error:
     print(error.strerror)
 template.rlimit(resource.RLIMIT_NOFILE, limits)
-print(spawn("{_MODULE}", "5", [1]).wait(60), lives.poll())
+print(spawn("{_MODULE}", "5", [nowhere]).wait(60), lives.poll())
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout == "what it is forked from has ended\n55 None\n", done.stderr
+    assert done.stdout == "what it is forked from has ended\n5 None\n", done.stderr
 
 
 def test_nothing_is_left_of_a_daemon_that_was_killed() -> None:
