@@ -8,11 +8,9 @@ the cache.
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import BinaryIO
 
 import msgspec
 
@@ -85,13 +83,11 @@ def _no_trial(options: Options, error: OSError) -> DetectorError:
     return DetectorError(f"model {options.path}: no process can be started to try it: {error.strerror}")
 
 
-def main(orders: BinaryIO, answers: int) -> int:
+def main(trial: _Trial, answers: int) -> int:
     """
     Args:
-        orders: with a pickled `_Trial`.
         answers: pipe to the daemon, for an `_Answer`.
     """
-    trial: _Trial = pickle.load(orders)  # noqa: S301 - from the daemon, which started this
     os.nice(_NICE)
     with logging(trial.log), os.fdopen(answers, "wb") as answer:
         try:

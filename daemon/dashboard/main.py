@@ -5,10 +5,8 @@ It ends when the other end of the socket is closed, which the daemon's own end d
 
 from __future__ import annotations
 
-import pickle
 import select
 import socket
-from typing import BinaryIO
 
 import structlog
 
@@ -23,14 +21,12 @@ log = structlog.get_logger(__name__)
 _POLL_MS = 1000
 
 
-def main(orders: BinaryIO, reports: int) -> int:
+def main(order: PageOrder, reports: int) -> int:
     """
     Args:
-        orders: with a pickled `PageOrder`.
         reports: socket to the daemon, for the page's URL.
     """
     end = socket.socket(fileno=reports)
-    order: PageOrder = pickle.load(orders)  # noqa: S301 - from the daemon, which started this
     disable_core_dumps()
     raise_nofile_limit()
     with logging(order.log):

@@ -19,7 +19,7 @@ from typing import Protocol
 from daemon.system.signals import signals_blocked
 from daemon.system.template import TITLE_BYTES
 
-_BEGIN_S = 30.0  # the first one imports, perhaps from a slow disk
+_BEGIN_S = 10.0  # the first one imports, perhaps from a slow disk; below `monitor.stuck_after_s`
 _END_S = 1.0
 _MESSAGE_BYTES = 32
 _TRIES = 2  # a template that has ended is found when it is asked
@@ -62,8 +62,10 @@ class Child:
         if self._waiting.acquire(timeout=-1 if timeout is None else timeout):
             try:
                 if self.returncode is None and _is_readable(self._reports, timeout):
-                    # Nothing is told where the template has ended, and with it the process.
-                    self.returncode = int(self._reports.recv(_MESSAGE_BYTES) or -signal.SIGKILL)
+                    code = self._reports.recv(_MESSAGE_BYTES)
+                    if not code:  # the template has ended, and the system kills what was forked from it: now
+                        self._kill()
+                    self.returncode = int(code or -signal.SIGKILL)
                     self._reports.close()
             finally:
                 self._waiting.release()
@@ -74,8 +76,11 @@ class Child:
     def kill(self) -> None:
         """Nothing if it has ended."""
         if self.poll() is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            self._kill()
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
 
 class _Template:
@@ -86,23 +91,28 @@ class _Template:
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
 
-    def submit(self, module: str, fds: Sequence[int]) -> None:
+    def submit(self, module: str, fds: Sequence[int]) -> subprocess.Popen[bytes] | None:
         """Ask for a process, or without descriptors for an import: see `daemon.system.template`.
+
+        Returns:
+            The template that was asked.
 
         Raises:
             OSError: no descriptor or no process.
         """
         with self._lock:
             if self._requests:
-                with suppress(BrokenPipeError, ConnectionResetError):
+                with suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
                     socket.send_fds(self._requests, [module.encode()], fds)
-                    return
+                    return self._process
                 self.end()
             self._requests = self._begin()
             socket.send_fds(self._requests, [module.encode()], fds)
+            return self._process
 
     def _begin(self) -> socket.socket:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        mine.settimeout(_BEGIN_S)
         try:
             with theirs, signals_blocked():
                 self._process = subprocess.Popen(
@@ -116,11 +126,18 @@ class _Template:
             raise
         return mine
 
+    def give_up(self, process: subprocess.Popen[bytes] | None) -> None:
+        """End this template, which does not answer; the next process that is wanted starts another."""
+        with self._lock:
+            if self._process is process:
+                self.end()
+
     def end(self) -> None:
         """End it, and what was forked from it."""
         if self._requests:
             self._requests.close()
         if self._process:
+            self._process.kill()
             reap(self._process, _END_S)
         self._requests = self._process = None
 
@@ -137,8 +154,10 @@ def prepare(*modules: str) -> None:
 
 
 def spawn(module: str, order: object, fds: Sequence[int], environment: Mapping[str, str] | None = None) -> Child:
-    """Run `main(ORDERS, *FDS)` of a module in a process of its own, with the order pickled in a file, and copies of the
-    descriptors. It is forked from a template, which imports the module once; see `daemon.system.template`.
+    """Run `main(ORDER, *FDS)` of a module in a process of its own, with copies of the order and of the descriptors.
+
+    It is forked from a template, which imports the module once; see `daemon.system.template`. A template that does not
+    answer is killed, and with it what was forked from it.
 
     Raises:
         OSError: no descriptor or no process.
@@ -149,12 +168,13 @@ def spawn(module: str, order: object, fds: Sequence[int], environment: Mapping[s
             mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 try:
-                    _template.submit(module, [theirs.fileno(), orders, *_STREAMS, *fds])
+                    template = _template.submit(module, [theirs.fileno(), orders, *_STREAMS, *fds])
                 except BaseException:
                     mine.close()
                     raise
             if not _is_readable(mine, _BEGIN_S):
                 mine.close()
+                _template.give_up(template)
                 raise OSError(ETIMEDOUT, f"it did not begin within {_BEGIN_S:.0f} s")
             pid = int(mine.recv(_MESSAGE_BYTES) or 0)
             if pid > 0:
@@ -173,7 +193,7 @@ def reap(process: Process, within_s: float) -> None:
     try:
         process.wait(within_s)
     except subprocess.TimeoutExpired:
-        with suppress(RuntimeError):  # the system gives no thread: the next process that starts reaps this one
+        with suppress(RuntimeError):  # the system gives no thread
             threading.Thread(target=process.wait, name="reaper", daemon=True).start()
 
 

@@ -20,14 +20,13 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from errno import EAGAIN
+from errno import EAGAIN, EMFILE
 from typing import NoReturn
 
 from daemon.system.signals import ignore_stop_signals
 
 _SET_NAME, _DIE_WITH_PARENT = 15, 1  # prctl(2): PR_SET_NAME, PR_SET_PDEATHSIG
 _MAX_FDS, _MAX_NAME = 16, 256
-_OWN_FDS = 4  # which each process has: see `_Template`
 TITLE_BYTES = 64  # room for what a process is called in the lists of the system
 
 
@@ -35,38 +34,48 @@ class _Template:
     """Forks a process for each packet, which is the name of the module whose `main` the process runs.
 
     It brings these descriptors: a socket for reports of the pid (-errno if there is none) and later of the exit code; a
-    file with the pickled environment, and behind it what the process reads itself; standard output and errors; and the
-    process's own. A packet without them is only to import the module.
+    file with the pickled environment and order; standard output and errors; and the process's own. A packet without
+    them is only to import the module.
     """
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
         self._running: dict[int, socket.socket] = {}  # by pid, where its end is told
+        self._is_spoiled = False  # an import has failed, and may have left something half loaded
         self._bell, self._ringer = os.pipe()  # rung when a process has ended
         os.set_blocking(self._ringer, False)
         signal.set_wakeup_fd(self._ringer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def serve(self) -> None:
-        """Until the daemon has ended."""
-        while True:
-            ready = select.select([self._requests.fileno(), self._bell], [], [])[0]
+        """Until the daemon has ended; or, after an import that failed, until all processes have."""
+        poller = select.poll()  # the daemon may have given the socket any number
+        poller.register(self._requests, select.POLLIN)
+        poller.register(self._bell, select.POLLIN)
+        while self._running or not self._is_spoiled:
+            ready = [fd for fd, _ in poller.poll()]
             if self._bell in ready:
                 os.read(self._bell, 4096)
                 self._tell_ends()
             if self._requests.fileno() in ready:
-                packet, fds, _, _ = socket.recv_fds(self._requests, _MAX_NAME, _MAX_FDS)
+                packet, fds, flags, _ = socket.recv_fds(self._requests, _MAX_NAME, _MAX_FDS)
                 if not packet:
                     return
-                self._serve(packet.decode(), fds)
+                for fd in fds:
+                    os.set_inheritable(fd, False)  # programs that libraries start must not keep it open
+                if flags & socket.MSG_CTRUNC:
+                    _refuse(fds, EMFILE)
+                else:
+                    self._serve(packet.decode(), fds)
 
     def _serve(self, module: str, fds: Sequence[int]) -> None:
-        with suppress(Exception):  # the process says it
+        try:
             importlib.import_module(module)
-        gc.freeze()
-        if len(fds) < _OWN_FDS:  # or there was none free, and the daemon finds that socket closed
-            _close(fds)
+        except BaseException:  # noqa: BLE001 - the process says it
+            self._is_spoiled = True
+        if not fds:
             return
+        gc.freeze()
         reports = socket.socket(fileno=fds[0])
         pid = self._fork(module, reports, fds)
         _close(fds[1:])
@@ -81,6 +90,7 @@ class _Template:
     def _fork(self, module: str, reports: socket.socket, fds: Sequence[int]) -> int:
         """The pid; -errno if there is none."""
         parent = os.getpid()
+        sys.stdout.flush()  # or each process would write it once more
         try:
             pid = os.fork()
         except OSError as error:
@@ -112,6 +122,14 @@ def _close(fds: Sequence[int]) -> None:
         os.close(fd)
 
 
+def _refuse(fds: Sequence[int], error: int) -> None:
+    """Not all descriptors came, because there was none free."""
+    if fds:
+        with socket.socket(fileno=fds[0]) as reports, suppress(OSError):
+            reports.send(str(-error).encode())
+        _close(fds[1:])
+
+
 def _become(module: str, parent: int, fds: Sequence[int]) -> NoReturn:
     """Set up what an interpreter finds at its start, and run the module's `main`."""
     libc = ctypes.CDLL(None)
@@ -122,13 +140,14 @@ def _become(module: str, parent: int, fds: Sequence[int]) -> NoReturn:
     for number, fd in ((1, output), (2, errors)):
         os.dup2(fd, number)
         os.close(fd)
-    with os.fdopen(orders, "rb") as file:
+    sys.argv = [module, *map(str, own)]
+    libc.prctl(_SET_NAME, module.removeprefix("daemon.").encode())
+    _set_title(f"lookout\0{module}".encode())
+    with os.fdopen(orders, "rb") as file:  # from the daemon, which started this
         os.environ.clear()
-        os.environ.update(pickle.load(file))  # noqa: S301 - from the daemon, which started this
-        sys.argv = [module, *map(str, own)]
-        libc.prctl(_SET_NAME, module.removeprefix("daemon.").encode())
-        _set_title(f"lookout\0{module}".encode())
-        sys.exit(importlib.import_module(module).main(file, *own))
+        os.environ.update(pickle.load(file))  # noqa: S301
+        order = pickle.load(file)  # noqa: S301
+    sys.exit(importlib.import_module(module).main(order, *own))
 
 
 def _set_title(title: bytes) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from daemon.system import children
 from daemon.system.children import Child, prepare, reap, spawn
 from tests.support.daemon import PATIENCE_S, ROOT, wait_until
 
@@ -52,7 +53,8 @@ def test_a_process_has_what_one_has_that_is_executed(
     assert _answer("[*os.environ]", environment={"ONLY": "this"}) == ["ONLY"]
     assert _answer("sys.argv[0]") == _MODULE
     assert _answer("threading.active_count()") == 1
-    own = 3  # the order, the pipe, and the folder that is listed
+    assert _answer("[os.get_inheritable(int(word)) for word in sys.argv[1:]]") == [False]
+    own = 2  # the pipe, and the folder that is listed
     assert len(_answer("os.listdir('/proc/self/fd')")) == len((0, 1, 2)) + own
     assert _answer("[signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, signal.set_wakeup_fd(-1)]") == [True, -1]
     capfd.readouterr()
@@ -121,6 +123,33 @@ def test_without_a_template_processes_end_and_the_next_has_another() -> None:
     assert _answer("1") == 1
 
 
+def test_a_template_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be stopped, or an import may hang. What was forked from it ends with it."""
+    lives = _endless()
+    template = psutil.Process(lives.pid).parent()
+    assert template
+    template.suspend()
+    with monkeypatch.context() as hasty:
+        hasty.setattr(children, "_BEGIN_S", 0.1)
+        with pytest.raises(OSError, match="it did not begin within"):
+            _endless()
+    assert lives.wait(PATIENCE_S) == -signal.SIGKILL
+    assert _answer("1") == 1
+
+
+def test_a_daemon_with_many_files_has_processes() -> None:
+    """The template's socket has a number that is too large for select(2)."""
+    code = f"""
+import os, resource
+from daemon.system.children import spawn
+resource.setrlimit(resource.RLIMIT_NOFILE, (2048, max(2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
+nowhere = [os.open(os.devnull, os.O_WRONLY) for _ in range(1100)]
+print(spawn("{_MODULE}", "5", nowhere[:1]).wait(60))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "5\n", done.stderr
+
+
 def test_there_is_no_process_where_the_system_gives_none() -> None:
     """The template stays, and so do its processes."""
     code = f"""
@@ -130,16 +159,17 @@ nowhere = os.open(os.devnull, os.O_WRONLY)
 lives = spawn("{_MODULE}", "{_ENDLESS}", [nowhere])
 template = psutil.Process(lives.pid).parent()
 limits = template.rlimit(resource.RLIMIT_NOFILE)
-template.rlimit(resource.RLIMIT_NOFILE, (template.num_fds() + 1, limits[1]))
-try:
-    spawn("{_MODULE}", "1", [nowhere])
-except OSError as error:
-    print(error.strerror)
+for free in (1, 4):
+    template.rlimit(resource.RLIMIT_NOFILE, (template.num_fds() + free, limits[1]))
+    try:
+        spawn("{_MODULE}", "1", [nowhere])
+    except OSError as error:
+        print(error.strerror)
 template.rlimit(resource.RLIMIT_NOFILE, limits)
 print(spawn("{_MODULE}", "5", [nowhere]).wait(60), lives.poll())
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout == "what it is forked from has ended\n5 None\n", done.stderr
+    assert done.stdout == 2 * "Too many open files\n" + "5 None\n", done.stderr
 
 
 def test_nothing_is_left_of_a_daemon_that_was_killed() -> None:

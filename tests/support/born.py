@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
 import sys
 import threading
-from typing import Any, BinaryIO
+from typing import Any
 
 _KNOWN: dict[str, Any] = {"os": os, "signal": signal, "sys": sys, "threading": threading}
 
 
-def main(orders: BinaryIO, told: int) -> int:
+def main(order: str, told: int) -> int:
     """The order is an expression; its value is the exit code if it is a number."""
-    value = eval(pickle.load(orders), {**_KNOWN})  # noqa: S301, S307 - from a test
+    value = eval(order, {**_KNOWN})  # noqa: S307 - from a test
     os.write(told, json.dumps(value).encode())
     os.close(told)
     return value if isinstance(value, int) else 0

@@ -6,13 +6,12 @@ process group: the daemon handles them.
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import structlog
@@ -55,14 +54,12 @@ class RulesOrder:
     cache: Path | None
 
 
-def main(orders: BinaryIO, incoming: int, outgoing: int) -> int:
+def main(order: RulesOrder, incoming: int, outgoing: int) -> int:
     """
     Args:
-        orders: with a pickled `RulesOrder`.
         incoming, outgoing: pipes from the daemon and to it.
     """
     reader, writer = PipeReader(incoming, ToRules), PipeWriter(outgoing)
-    order: RulesOrder = pickle.load(orders)  # noqa: S301 - from the daemon, which started this
     with logging(order.log):
         try:
             _RulesProcess(order, reader, writer).run()

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any
 
 import structlog
 
@@ -95,14 +95,12 @@ class WorkerConfig:
     memory_bytes: int | None = None
 
 
-def main(orders: BinaryIO, end: int) -> int:
+def main(config: WorkerConfig, end: int) -> int:
     """
     Args:
-        orders: with a pickled `WorkerConfig`.
         end: of the socket to the daemon.
     """
     channel = Channel(socket.socket(fileno=end), ToCapture)
-    config: WorkerConfig = pickle.load(orders)  # noqa: S301 - from the daemon, which started this
     os.nice(config.niceness)
     _limit_memory(config.memory_bytes)
     with logging(config.log):
