@@ -29,8 +29,9 @@ _IMPORTED = (
     "daemon.commands.batch",
     "daemon.http.server",
     "detectors.cpu.detector",
+    "daemon.analytics.compiled_step",
+    "daemon.analytics.compiled_broad_phase",
 )
-_IMPORTED_IF_HERE = ("daemon.analytics.compiled_step", "daemon.analytics.compiled_broad_phase")  # they need numba
 _REQUEST_BYTES = 1 << 20
 _STATUS = struct.Struct("i")
 
@@ -152,9 +153,7 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
     for name in _IMPORTED:
-        importlib.import_module(name)
-    for name in _IMPORTED_IF_HERE:
-        with suppress(ImportError):
+        with suppress(ImportError):  # an extra that is not installed: numba, or what serves HTTP
             importlib.import_module(name)
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
