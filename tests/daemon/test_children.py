@@ -158,9 +158,9 @@ from daemon.system.children import spawn
 nowhere = os.open(os.devnull, os.O_WRONLY)
 lives = spawn("{_MODULE}", "{_ENDLESS}", [nowhere])
 template = psutil.Process(lives.pid).parent()
-limits = template.rlimit(resource.RLIMIT_NOFILE)
+limits, held = template.rlimit(resource.RLIMIT_NOFILE), template.num_fds()
 for free in (1, 4):
-    template.rlimit(resource.RLIMIT_NOFILE, (template.num_fds() + free, limits[1]))
+    template.rlimit(resource.RLIMIT_NOFILE, (held + free, limits[1]))
     try:
         spawn("{_MODULE}", "1", [nowhere])
     except OSError as error:
