@@ -103,13 +103,18 @@ def test_one_that_runs_is_not_waited_for_longer_than_asked() -> None:
 
 
 def test_a_module_that_cannot_be_imported_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    """The template, in which something may be half loaded, ends with its last process."""
     lives = _endless()
+    template = psutil.Process(lives.pid).parent()
+    assert template
     child = spawn("tests.support.absent", None, [])
     assert child.wait(PATIENCE_S) == 1
     assert "No module named 'tests.support.absent'" in capfd.readouterr().err
     assert lives.poll() is None
     lives.kill()
     lives.wait(PATIENCE_S)
+    wait_until(lambda: template.status() == psutil.STATUS_ZOMBIE, "the template has ended")
+    assert _answer("1") == 1
 
 
 def test_without_a_template_processes_end_and_the_next_has_another() -> None:
