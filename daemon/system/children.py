@@ -24,7 +24,7 @@ _END_S = 1.0
 _MESSAGE_BYTES = 32
 _TRIES = 2  # a template that has ended is found when it is asked
 _STREAMS = 1, 2
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # numpy would start more, and only a process without them is safe to fork
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # numpy would start more, and only a process without them is safe to fork
 
 
 class Process(Protocol):
@@ -119,7 +119,7 @@ class _Template:
                     [sys.executable, "-m", "daemon.system.template", str(theirs.fileno()), " " * TITLE_BYTES],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
-                    env={**os.environ, **ONE_THREAD},
+                    env={**os.environ, **_ONE_THREAD},
                 )
         except BaseException:
             mine.close()

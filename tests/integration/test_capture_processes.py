@@ -227,12 +227,14 @@ def test_a_recording_whose_process_died_is_not_played_again(reordered: Path) -> 
     assert "SIGKILL" in app.sources.failures["clip-0"]
 
 
+def _two_processes(clip: Path) -> dict[str, object]:
+    """A source in each, without end."""
+    sources = [{"id": f"s{n}", "type": "av", "url": str(clip), "loop": True} for n in range(2)]
+    return {"capture_processes": 2, "sources": sources}
+
+
 def test_nothing_is_left_when_the_daemon_is_killed(reordered: Path, tmp_path: Path) -> None:
-    config: dict[str, object] = {
-        "capture_processes": 2,
-        "sources": [{"id": f"s{n}", "type": "av", "url": str(reordered), "loop": True} for n in range(2)],
-    }
-    with Lookout(tmp_path, config) as lookout, lookout.subscribe("status") as subscriber:
+    with Lookout(tmp_path, _two_processes(reordered)) as lookout, lookout.subscribe("status") as subscriber:
         receive_until(subscriber, is_state("s1", "up"))
         children = lookout.inspect.children(recursive=True)
         assert len(lookout.children(PROGRAM)) == 2
@@ -244,11 +246,7 @@ def test_nothing_is_left_when_the_daemon_is_killed(reordered: Path, tmp_path: Pa
 
 def test_what_processes_are_forked_from_may_die(reordered: Path, tmp_path: Path) -> None:
     """They die with it, and their sources come back in others, which are forked from another."""
-    config: dict[str, object] = {
-        "capture_processes": 2,
-        "sources": [{"id": f"s{n}", "type": "av", "url": str(reordered), "loop": True} for n in range(2)],
-    }
-    with Lookout(tmp_path, config) as lookout, lookout.subscribe("status") as subscriber:
+    with Lookout(tmp_path, _two_processes(reordered)) as lookout, lookout.subscribe("status") as subscriber:
         receive_until(subscriber, is_state("s1", "up"))
         for _ in range(2):
             (template,), captures = lookout.inspect.children(), lookout.children(PROGRAM)
@@ -262,11 +260,7 @@ def test_what_processes_are_forked_from_may_die(reordered: Path, tmp_path: Path)
 
 def test_signals_for_all_are_for_the_daemon(reordered: Path, tmp_path: Path) -> None:
     """Ctrl-C and service managers signal every process of a group: the daemon's own order of stopping holds."""
-    config: dict[str, object] = {
-        "capture_processes": 2,
-        "sources": [{"id": f"s{n}", "type": "av", "url": str(reordered), "loop": True} for n in range(2)],
-    }
-    with Lookout(tmp_path, config) as lookout, lookout.subscribe("status") as subscriber:
+    with Lookout(tmp_path, _two_processes(reordered)) as lookout, lookout.subscribe("status") as subscriber:
         receive_until(subscriber, is_state("s1", "up"))
         for process in [*lookout.inspect.children(recursive=True), lookout.inspect]:
             process.send_signal(signal.SIGTERM)
