@@ -59,7 +59,7 @@ def search(
     """Implements `Search`."""
     floats, integers, rules, outlines = table[0], table[1].view(np.int64), firsts[0], firsts[1]
     numbers, found = room[0], room[1].view(np.int64)
-    checks = 0
+    checks = np.int64(0)  # as of a plain 0, which is a type of its own, numba would compile `_follow` twice
     for place in range(len(ids)):
         if ids[place] <= 0:
             continue

@@ -35,6 +35,9 @@ from daemon.analytics.track_step import (
     StepOutput,
 )
 
+_ZERO = np.int64(0)  # a plain 0 is a type of its own, for which numba compiles every function once more
+_RUN = 16  # places that are sorted one by one
+
 
 def step(work: StepInput) -> StepOutput:
     """Implements `Step`."""
@@ -85,7 +88,8 @@ def _step(
     strong, meets = np.empty(boxes, np.bool_), np.empty(boxes, np.bool_)
     most_rows, most_pairs = _room(sources)
     box_of, keys, pairs = np.empty(most_rows, np.int64), np.empty(most_pairs), np.empty((most_pairs, 2), np.int64)
-    begin = first_track = first_box = left_out = kept = names = youngs = losses = ends_ = 0
+    order = np.empty((2, most_pairs), np.int64)
+    begin = first_track = first_box = left_out = kept = names = youngs = losses = ends_ = _ZERO
     for source in range(len(sources)):
         last_track, last_box = first_track + sources[source, 0], first_box + sources[source, 7]
         last_id, births, now = sources[source, 1], sources[source, 2], sources[source, 3]
@@ -108,7 +112,7 @@ def _step(
         box_of[: end - begin + last_box - first_box] = -1
         _match(
             tracks, numbers, begin, end, now, edges, measured, groups, usable, strong, first_box, last_box,
-            meets, keys, pairs, taken, box_of, free,
+            meets, keys, pairs, order, taken, box_of, free,
         )  # fmt: skip
         end = _corrected(tracks, numbers, begin, end, now, box_of, measured, confidence, class_id, slot_of)
         losses = _lose(numbers, begin, end, now - lost_after, lost, losses)
@@ -247,8 +251,8 @@ def _measured(xyxy):
 
 
 @compiled
-def _squared_size(tracks, track, axis):
-    size = max(tracks[2 + axis, track], motion.MIN_SIZE)
+def _squared(size):
+    size = max(size, motion.MIN_SIZE)
     return size * size
 
 
@@ -264,7 +268,7 @@ def _predict(tracks, track, seconds, lost):
     if lost:
         tracks[6, track] *= 0.0
         tracks[7, track] *= 0.0
-    squared = _squared_size(tracks, track, 0), _squared_size(tracks, track, 1)
+    squared = _squared(tracks[2, track]), _squared(tracks[3, track])
     for row in range(4):
         square = squared[row % 2]
         noise = motion.VELOCITY_NOISE * square * seconds
@@ -279,10 +283,10 @@ def _predict(tracks, track, seconds, lost):
 @compiled
 def _match(
     tracks, numbers, begin, end, now, edges, measured, groups, usable, strong, first_box, last_box,
-    meets, keys, pairs, taken, box_of, free,
+    meets, keys, pairs, order, taken, box_of, free,
 ):  # fmt: skip
-    """Write the box of each track, and which strong boxes have none. `meets`, `keys` and `pairs` are room for it."""
-    found = 0
+    """Write the box of each track, and which strong boxes have none. `meets`, `keys`, `pairs` and `order` are room."""
+    found = _ZERO
     lefts, tops = edges[0, first_box:last_box], edges[1, first_box:last_box]
     rights, bottoms = edges[2, first_box:last_box], edges[3, first_box:last_box]
     for track in range(begin, end):
@@ -322,10 +326,39 @@ def _match(
                 keys[found] = 2.0 * stage - overlap
                 pairs[found, 0], pairs[found, 1] = track - begin, box
                 found += 1
-    for place in np.argsort(keys[:found], kind="mergesort"):
+    side = _sort(keys, found, order)
+    for rank in range(found):
+        place = order[side, rank]
         track, box = pairs[place, 0], pairs[place, 1]
         if box_of[track] < 0 and not taken[box]:
             box_of[track], taken[box], free[box] = box, True, False
+
+
+@compiled
+def _sort(keys, count, order):
+    """Order places by their keys, equal ones as they come, as `numpy.argsort(keys[:count], kind="stable")`: short runs
+    one by one, then two runs at a time from one row of `order` to the other; the row with the result."""
+    for begin in range(0, count, _RUN):
+        for place in range(begin, min(begin + _RUN, count)):
+            at = place
+            while at > begin and keys[place] < keys[order[0, at - 1]]:
+                order[0, at] = order[0, at - 1]
+                at -= 1
+            order[0, at] = place
+    side, length = 0, _RUN
+    while length < count:
+        for begin in range(0, count, 2 * length):
+            middle, end = min(begin + length, count), min(begin + 2 * length, count)
+            left, right = begin, middle
+            for place in range(begin, end):
+                if right == end or (left < middle and keys[order[side, left]] <= keys[order[side, right]]):
+                    order[1 - side, place] = order[side, left]
+                    left += 1
+                else:
+                    order[1 - side, place] = order[side, right]
+                    right += 1
+        side, length = 1 - side, 2 * length
+    return side
 
 
 @inlined
@@ -367,7 +400,9 @@ def _corrected(tracks, numbers, begin, end, now, box_of, measured, confidence, c
         if box < 0 and numbers[ID, track] < 0:
             continue
         if kept < track:
-            tracks[:, kept], box_of[kept - begin] = tracks[:, track], box
+            box_of[kept - begin] = box
+            for row in range(len(tracks)):  # parts of arrays in one assignment take numba seconds to compile
+                tracks[row, kept] = tracks[row, track]
         if box < 0:
             numbers[MISSED, kept] += 1
         else:
@@ -382,7 +417,7 @@ def _corrected(tracks, numbers, begin, end, now, box_of, measured, confidence, c
 
 @inlined
 def _correct(tracks, track, measured, box):
-    squared = _squared_size(tracks, track, 0), _squared_size(tracks, track, 1)
+    squared = _squared(tracks[2, track]), _squared(tracks[3, track])
     for row in range(4):
         p00, p01, p11 = tracks[8 + row, track], tracks[12 + row, track], tracks[16 + row, track]
         total = p00 + motion.MEASUREMENT_NOISE * squared[row % 2]
@@ -416,19 +451,19 @@ def _drop_doubles(free, xyxy, class_id, groups, strong, first_box, last_box):
 
 @compiled
 def _iou_of_boxes(xyxy, one, other):
-    a, b = xyxy[one], xyxy[other]
     return _iou(
-        np.float64(a[0]), np.float64(a[1]), np.float64(a[2]), np.float64(a[3]),
-        np.float64(b[0]), np.float64(b[1]), np.float64(b[2]), np.float64(b[3]),
+        np.float64(xyxy[one, 0]), np.float64(xyxy[one, 1]), np.float64(xyxy[one, 2]), np.float64(xyxy[one, 3]),
+        np.float64(xyxy[other, 0]), np.float64(xyxy[other, 1]), np.float64(xyxy[other, 2]), np.float64(xyxy[other, 3]),
     )  # fmt: skip
 
 
 @compiled
 def _begin(tracks, numbers, track, now, measured, confidence, class_id, groups, slot_of, box, number):
-    tracks[:, track] = 0.0  # also the bits of 0
-    tracks[:4, track] = measured[:, box]
+    for row in range(len(tracks)):
+        tracks[row, track] = measured[row, box] if row < 4 else 0.0  # also the bits of 0
+    squared = _squared(tracks[2, track]), _squared(tracks[3, track])
     for row in range(4):
-        square = _squared_size(tracks, track, row % 2)
+        square = squared[row % 2]
         tracks[8 + row, track] = motion.FIRST_POSITION * square
         tracks[16 + row, track] = motion.FIRST_VELOCITY * square
     tracks[VOTES + slot_of[class_id[box]], track] = confidence[box]
