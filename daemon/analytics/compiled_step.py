@@ -86,9 +86,8 @@ def _step(
     edges, measured, groups = np.ascontiguousarray(xyxy.T), _measured(xyxy), np.empty(boxes, np.int64)
     usable, free, taken = np.empty(boxes, np.bool_), np.empty(boxes, np.bool_), np.zeros(boxes, np.bool_)
     strong, meets = np.empty(boxes, np.bool_), np.empty(boxes, np.bool_)
-    most_rows, most_pairs = _room(sources)
-    box_of, keys, pairs = np.empty(most_rows, np.int64), np.empty(most_pairs), np.empty((most_pairs, 2), np.int64)
-    order = np.empty((2, most_pairs), np.int64)
+    box_of, most_pairs = _room(sources)
+    keys, pairs, order = np.empty(most_pairs), np.empty((most_pairs, 2), np.int64), np.empty((2, most_pairs), np.int64)
     begin = first_track = first_box = left_out = kept = names = youngs = losses = ends_ = _ZERO
     for source in range(len(sources)):
         last_track, last_box = first_track + sources[source, 0], first_box + sources[source, 7]
@@ -231,12 +230,12 @@ def _compact(rows, ids, labels, corners, velocity, ages):
 
 @compiled
 def _room(sources):
-    """The most tracks that a source can have after the step, and the most pairs of a track and a box."""
+    """Room for the box of each track that a source can have after the step, and the most pairs of a track and a box."""
     rows = pairs = 0
     for source in range(len(sources)):
         rows = max(rows, sources[source, 0] + sources[source, 7])
         pairs = max(pairs, sources[source, 0] * sources[source, 7])
-    return rows, pairs
+    return np.empty(rows, np.int64), pairs
 
 
 @compiled
