@@ -43,6 +43,7 @@ from tests.support.streets import labelled_streets
 
 pytestmark = [pytest.mark.timeout(1200)]
 
+_MINMAX = ("--precision", "int8", "--method", "minmax")
 _SOURCES = "model: {{path: {model}}}\nsources:\n{sources}\n"
 
 
@@ -188,13 +189,10 @@ def test_the_report_page(calibrated: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_labels_the_float_model_is_the_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Scored on a source that was held out. Boxes that all agree suffice for a budget of 0.1, but not for 0.01: the
-    ruling is undecided, the exit code is 3, and no file is left.
-    """
-    config, out = _config(tmp_path), tmp_path / "out"
-    int8 = ["--precision", "int8", "--method", "minmax"]
-    assert _calibrate(DEMO_MODEL, config, out, *int8, "--min-agreement", "0.9") == 0
+def test_without_labels_the_float_model_is_the_measure(tmp_path: Path) -> None:
+    """Scored on a source that was held out. Boxes that all agree suffice for a budget of 0.1."""
+    out = tmp_path / "out"
+    assert _calibrate(DEMO_MODEL, _config(tmp_path), out, *_MINMAX, "--min-agreement", "0.9") == 0
     outcome = _outcome(out)
     trial = outcome["trials"][1]
     agreement, interval = trial["score"]["agreement"], trial["interval"]
@@ -205,10 +203,18 @@ def test_without_labels_the_float_model_is_the_measure(tmp_path: Path, capsys: p
     assert len(held) == 1
     assert held.isdisjoint(row["source"] for row in outcome["frames"]["entries"] if not row["held_out"])
     assert set(outcome["steering"]).isdisjoint(outcome["judging"])
-    made = out / trial["file"]
-    assert made.exists()
+    assert (out / trial["file"]).exists()
+
+
+@pytest.mark.long
+def test_too_few_frames_decide_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Boxes that all agree do not suffice for a budget of 0.01: the ruling is undecided, the exit code is 3, and no file
+    is left, nor that of an earlier run."""
+    config, out = _config(tmp_path), tmp_path / "out"
+    assert _calibrate(DEMO_MODEL, config, out, *_MINMAX, "--min-agreement", "0.9") == 0
+    made = out / _outcome(out)["trials"][1]["file"]
     capsys.readouterr()
-    assert _calibrate(DEMO_MODEL, config, out, *int8, "--min-agreement", "0.99") == 3
+    assert _calibrate(DEMO_MODEL, config, out, *_MINMAX, "--min-agreement", "0.99") == 3
     trial = _outcome(out)["trials"][1]
     assert (trial["ruling"], trial["file"]) == ("undecided", None)
     assert trial["more"] > 0
