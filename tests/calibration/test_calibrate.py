@@ -208,8 +208,8 @@ def test_without_labels_the_float_model_is_the_measure(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_too_few_frames_decide_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Boxes that all agree do not suffice for a budget of 0.01: the ruling is undecided, the exit code is 3, and no file
-    is left, nor that of an earlier run."""
+    """Boxes that all agree do not suffice for a budget of 0.01: the ruling is undecided, the exit code is 3, and no
+    file is left, nor that of an earlier run."""
     config, out = _config(tmp_path), tmp_path / "out"
     assert _calibrate(DEMO_MODEL, config, out, *_MINMAX, "--min-agreement", "0.9") == 0
     made = out / _outcome(out)["trials"][1]["file"]
