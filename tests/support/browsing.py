@@ -67,7 +67,7 @@ class Dashboard:
 
 def chromium(playwright: Playwright) -> Browser:
     """Debian's Chromium, which plays H.264; it may not use its sandbox in containers."""
-    return playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    return playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
 
 
 def firefox(playwright: Playwright) -> Browser:
