@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
 _MARKS = {"triton": (pytest.mark.needs("triton"), pytest.mark.slow)}
 
 
-@pytest.fixture(params=[pytest.param(name, marks=_MARKS.get(name, ())) for name in BACKENDS])
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=_MARKS.get(name, ())) for name in BACKENDS])
 def detector(request: pytest.FixtureRequest) -> Iterator[Detector]:
     options = OPTIONS
     if request.param == "triton":

@@ -362,11 +362,6 @@ def test_bench_efficiency_compares_in_one_run(clip: Path, tmp_path: Path) -> Non
     assert figures["frames"] == 45
 
 
-def test_the_demo_is_right_about_what_it_sees(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["demo", "--seconds", "3"]) == 0
-    assert "recall 0.9" in capsys.readouterr().out.replace("recall 1.0", "recall 0.9")
-
-
 def test_every_number_on_the_command_line_has_its_limits() -> None:
     """So that one that makes no sense is told at once, and not by what fails for it."""
     found = [*_options("lookout", cli)]

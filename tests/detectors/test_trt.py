@@ -26,13 +26,13 @@ _OLDEST, _BETWEEN, _NEWEST = stubs.VERSIONS
 _DETECTOR, _CUTTER, _LANE = "tests/contract/test_detector.py", "tests/contract/test_cutter.py", "tests/trt/test_lane.py"
 _FAULTS, _HEADS = "tests/trt/test_faults.py", "tests/trt/test_heads.py"
 _ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")}
-# Each row takes about as long as another. All tests run over the oldest TensorRT; over the others, those of the
-# differences. The bindings of the one between are compared with the code in CI as well: test_tensorrt_api.py.
+# All tests run over the oldest TensorRT, and over the others those of the differences, which take longer than they are
+# worth each time: test_tensorrt_api.py compares the bindings of all with the code.
 _ROWS = [
     pytest.param(_OLDEST, [_FAULTS, _HEADS, _LANE], id="faults, heads and lanes"),
     pytest.param(_OLDEST, [_DETECTOR, _CUTTER, *sorted(_ALL - {_FAULTS, _HEADS, _LANE})], id="the rest"),
     pytest.param(_BETWEEN, [_LANE], id="TensorRT 10", marks=pytest.mark.long),
-    pytest.param(_NEWEST, [_LANE], id="TensorRT 11"),
+    pytest.param(_NEWEST, [_LANE], id="TensorRT 11", marks=pytest.mark.long),
 ]
 
 
