@@ -123,7 +123,7 @@ def test_what_readme_says_works(camera: str, tmp_path: Path) -> None:
     endpoint = f"tcp://127.0.0.1:{free_port()}"
     replaced = {
         "<this repository>": str(repository_of(copy_of_tree(tmp_path / "origin"))),
-        # CI runs all 20 s of the demo.
+        # python -m tests.image.debian runs all 20 s of the demo.
         "make demo": "make --no-print-directory --dry-run demo && .venv/bin/lookout demo --seconds 2",
         "lookout cameras --usb": "lookout cameras --usb || [ $? = 1 ]",  # where there is no camera
         "rtsp://192.0.2.10/stream1": camera,

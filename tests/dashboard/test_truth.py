@@ -201,6 +201,7 @@ def test_nobody_erases_the_work_of_another_in_silence(view: View) -> None:
     expect(other.get_by_role("button", name="Zone zone-1")).to_be_visible()
     alert.get_by_role("button", name="Save mine over theirs").click()
     expect(alert).to_have_count(0)
+    expect(other.get_by_text("The rules are saved and apply now.").first).to_be_visible()
     assert [rule["name"] for rule in view.config("street-0")["rules"]] == ["kerb", "zone-1"]
     expect(one.get_by_role("button", name="Zone zone-1")).to_be_visible()  # nothing of its own was unsaved
     # Changes of other keys are no conflict.

@@ -77,7 +77,7 @@ def _capturing(folder: Path, source: SourceConfig, processes: int) -> Iterator[A
         yield app
 
 
-@pytest.mark.parametrize("processes", [0, 1], ids=["here", "in-a-worker"])
+@pytest.mark.parametrize("processes", [pytest.param(0, marks=pytest.mark.long), 1], ids=["here", "in-a-worker"])
 def test_an_answer_of_two_gigabytes_is_not_taken(tmp_path: Path, processes: int) -> None:
     """A5: FFmpeg would make room for all of it, for each such camera and at each connection."""
     camera = Endless()
