@@ -4,7 +4,7 @@
 # make bench     measure Lookout here, on a drawn street; prints medians, writes a report into bench-results, in two minutes
 # make test      everything that needs no GPU; says the same on a busy machine
 # make speed     what is promised of rates and latencies; on a machine that does nothing else
-# make test-long the tests with real models that take minutes each, and planted defects of the kernels
+# make test-long the tests that take minutes each or repeat others elsewhere, and planted defects of the kernels
 # make coverage  make test, and which lines nothing runs
 # make lint      what CI checks beside the tests
 # make docs      the documents as a site with search, in build/docs; a warning is an error
