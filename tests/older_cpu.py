@@ -2,8 +2,8 @@
 
 numpy, OpenCV, glibc and OpenBLAS are told by their variables; numpy's names of features differ from version to version,
 so each .venv* that is there is asked for its own. onnxruntime asks the processor alone: in copies of it, one for each
-.venv*, each such question becomes an illegal instruction, which support/older_cpu.c answers. Results may differ in
-their last bits, and no test may mind. It needs gcc and binutils.
+.venv*, each such question becomes an illegal instruction, which support/older_cpu.c answers. An environment that the
+command makes itself knows all. Results may differ in their last bits, and no test may mind. It needs gcc and binutils.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ def make(left: str) -> None:
     options = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC"]
     subprocess.run(["gcc", *options, "-o", str(_MADE / _LIBRARY), str(source), "-ldl"], check=True)
     (_MADE / "sitecustomize.py").write_text(_SITE)
-    for package in _ROOT.glob(".venv*/lib/python3*/site-packages/onnxruntime"):
+    packages = [*_ROOT.glob(".venv*/lib/python3*/site-packages/onnxruntime")]
+    if not packages:
+        raise click.ClickException("no environment is here whose libraries could know less: run `make .venv/dev` first")
+    for package in packages:
         copy = _MADE / package.parents[1].name / "onnxruntime"
         copy.parent.mkdir(exist_ok=True)
         (copy.parent / "numpy.txt").write_text(_features(package.parents[3] / "bin" / "python", left))

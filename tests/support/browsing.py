@@ -66,7 +66,7 @@ class Dashboard:
 
 
 def chromium(playwright: Playwright) -> Browser:
-    """Debian's Chromium, which plays H.264; it may not use its sandbox in containers."""
+    """Debian's Chromium, which plays H.264; it may not use its sandbox in containers, and does not play a GPU."""
     return playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
 
 
