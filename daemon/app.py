@@ -228,7 +228,6 @@ class App:
         views.add_size_listener(admission.set_sizes)
         captured = DaemonSinks(board, self.ledger, self._announce, admission, self._forget, packets=self._packets)
         self.sources = SourceManager(config, backend, make_source, captured, self._runtime)
-        self._packets.on_demand = self.sources.watch
         undo.callback(self.sources.close)
         undo.callback(self.sources.decoder_pool.close)
         self.monitor = self._make_monitor(instance, admission, sinks)

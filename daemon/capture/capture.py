@@ -194,11 +194,6 @@ class Capture:
         self._is_asked_for = True
         self.wake()
 
-    def tap(self) -> None:
-        """Put a tap on the connection if somebody watches, and take it off if nobody does; any thread may call it."""
-        with self._lock:
-            self._tap_locked()
-
     def abandon(self, reason: str | None = None) -> None:
         """End a stopped capture whose library blocks."""
         with self._lock:
@@ -209,16 +204,14 @@ class Capture:
         """Set the number of the first frame; before the start."""
         self._seq = self._first_seq = seq
 
-    def _tap_locked(self) -> None:
-        reader, sinks, session = self._tapped, self._sinks, self._session or ""
-        if reader is None:
-            return
+    def _tap_locked(self, reader: PacketReader) -> None:
+        id, packets, session = self.id, self._sinks.packets, self._session or ""
 
         def put(packet: Packet[Any]) -> None:
-            if packet.size:
-                sinks.packets.put_packet(self.id, session, reader.describe(packet), bytes(packet))
+            if packets.is_watched(id) and packet.size:
+                packets.put_packet(id, session, reader.describe(packet), bytes(packet))
 
-        reader.tap = put if sinks.packets.is_watched(self.id) else None
+        self._tapped, reader.tap = reader, put
 
     def _detach_locked(self) -> None:
         self._stop.set()
@@ -285,8 +278,7 @@ class Capture:
         if isinstance(reader, PacketReader):
             with self._lock:
                 if not self._library.detached:
-                    self._tapped = reader
-                    self._tap_locked()
+                    self._tap_locked(reader)
         self._burst_ns = min(_BURST_NS, round(0.5e9 / (reader.format.fps or 1.0)))
         self._apply_quota()
         return True

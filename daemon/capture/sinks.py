@@ -69,7 +69,10 @@ class AdmissionControl(Protocol):
 
 
 class PacketSink(Protocol):
-    """Takes packets of watched sources: `daemon.publish.packets.PacketPublisher`, or its stand-in."""
+    """Takes packets of watched sources: `daemon.publish.packets.PacketPublisher`, or its stand-in.
+
+    Nobody tells a capture that its packets are wanted: it asks for each.
+    """
 
     def is_watched(self, source: str) -> bool:
         """Whether somebody wants the packets of a source."""
@@ -94,8 +97,21 @@ class Announce(Protocol):
     ) -> None: ...
 
 
+class WatchedPackets(PacketSink, Protocol):
+    """The daemon's own: it also says whose packets are wanted.
+
+    Attributes:
+        watched: sources; another set whenever they change.
+    """
+
+    @property
+    def watched(self) -> frozenset[str]: ...
+
+
 class NoPackets:
     """Nobody watches."""
+
+    watched: frozenset[str] = frozenset()
 
     def is_watched(self, source: str) -> bool:  # noqa: ARG002
         return False
@@ -156,3 +172,4 @@ class DaemonSinks(CaptureSinks):
     board: FrameBoard
     ledger: Ledger
     forget: Callable[[str], None]
+    packets: WatchedPackets = field(default=NO_PACKETS, kw_only=True)

@@ -7,7 +7,7 @@ process.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -205,16 +205,6 @@ class SourceManager:
             self._sinks.board.remove(capture.id)
             self._sinks.ledger.remove(capture.id)
             self._sinks.forget(capture.id)
-
-    def watch(self, sources: Collection[str]) -> None:
-        """The packets of these sources are wanted from now on, or not any more; see `CaptureSinks.packets`."""
-        for capture in self.captures:
-            if capture.id not in sources:
-                continue
-            if isinstance(capture, Capture):
-                capture.tap()
-            elif isinstance(capture, RemoteCapture):
-                self._pool.watch(capture)
 
     def retry(self) -> None:
         """Connect the sources that are down at once."""

@@ -2,14 +2,14 @@
 
 Video is much more than messages. On a socket of its own, with a low high-water mark, a subscriber that does not keep up
 loses packets and no detections, and the daemon holds little for it. A subscription to exactly `packets/<source>/` is
-the demand: it puts a tap on that source's connection, and the end of the last such subscription takes it off.
+the demand. Captures ask for each packet whether there is some.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NamedTuple
 
 import structlog
@@ -44,7 +44,7 @@ class _Waiting(NamedTuple):
 
 
 class PacketPublisher(threading.Thread):
-    """Publishes packets, from the first question for them on. Implements `daemon.capture.sinks.PacketSink`.
+    """Publishes packets, from the first question for them on. Implements `daemon.capture.sinks.WatchedPackets`.
 
     Its failure ends live video and nothing else.
 
@@ -53,7 +53,7 @@ class PacketPublisher(threading.Thread):
         instance: id of the daemon's run.
 
     Attributes:
-        on_demand: called in this thread with the sources whose demand has changed; set before `answer` is called.
+        watched: sources with a subscriber; another set whenever they change.
         fence: asked before packets are sent; set before the start.
     """
 
@@ -61,9 +61,8 @@ class PacketPublisher(threading.Thread):
         super().__init__(name="packets", daemon=True)
         self._sink, self._config, self._instance, self._clock = sink, config, instance, clock
         self._encode = encoder(config.encoding)
-        self.on_demand: Callable[[Collection[str]], None] = lambda _: None
         self.fence: Fence = NoFence()
-        self._watched: frozenset[str] = frozenset()
+        self.watched: frozenset[str] = frozenset()
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0  # of `_waiting`
         self._index: Counter[str] = Counter()
@@ -77,11 +76,11 @@ class PacketPublisher(threading.Thread):
     # --- for captures ----------------------------------------------------------------------------------------------
 
     def is_watched(self, source: str) -> bool:
-        return source in self._watched
+        return source in self.watched
 
     def put_packet(self, source: str, session: str, info: PacketInfo, data: bytes) -> None:
         """A packet without bytes is one that was lost on the way here."""
-        if source not in self._watched:
+        if source not in self.watched:
             return
         with self._lock:
             if not data or self._bytes + len(data) > _MAX_WAITING:
@@ -143,13 +142,13 @@ class PacketPublisher(threading.Thread):
     def _serve(self, socket: zmq.Socket[bytes], subscribers: Subscribers) -> None:
         turns, put = 0, sender(socket)
         while not self._ending.is_set:
-            if self._watched:
+            if self.watched:
                 self._clock.wait(self._ending, _GATHER_S)
                 self._send(put)
             else:
                 socket.poll(_IDLE_MS)
             turns += 1
-            if not self._watched or turns % _POLL_EVERY == 0:
+            if not self.watched or turns % _POLL_EVERY == 0:
                 self._poll(subscribers)
 
     def _poll(self, subscribers: Subscribers) -> None:
@@ -160,14 +159,12 @@ class PacketPublisher(threading.Thread):
         self._demand(frozenset(source for each in subscribers.prefixes if (source := watched_source(each)) is not None))
 
     def _demand(self, wanted: frozenset[str]) -> None:
-        changed = self._watched ^ wanted
-        if not changed:
-            return
-        self._watched = wanted
+        gone = self.watched - wanted
+        if self.watched != wanted:
+            self.watched = wanted
         with self._lock:
-            for source in changed - wanted:
+            for source in gone:
                 del self._index[source]
-        self.on_demand(changed)
 
     def _send(self, put: Callable[[bytes, int], object]) -> None:
         """To the socket, which never blocks: a subscriber without room loses the packet, and sees the gap."""

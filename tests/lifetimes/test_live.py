@@ -8,7 +8,6 @@ import pytest
 import zmq
 
 from daemon.app import App
-from daemon.capture.capture import Capture
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, PublisherConfig, SyntheticConfig
 from daemon.publish.packets import PacketPublisher
@@ -31,13 +30,10 @@ def _packets(app: App) -> PacketPublisher:
     return app._packets
 
 
-def test_a_tap_is_there_while_somebody_watches_and_no_longer(tmp_path: Path) -> None:
+def test_packets_come_while_somebody_watches_and_no_longer(tmp_path: Path) -> None:
     """Of a source in this process and of one in a capture process; also over a new connection."""
     with running(tmp_path, _HERE, _THERE, make_source=Maker(tmp_path, library=Gate())) as app:
         wait_up(app, "lib", "cam")
-        (here,) = [capture for capture in app.sources.captures if isinstance(capture, Capture)]
-        assert here._tapped is not None
-        assert here._tapped.tap is None
         assert not _packets(app).is_alive()
         first, second = LiveViewer(app.endpoint, ("lib", "cam")), LiveViewer(app.endpoint, ("lib",))
         wait_until(lambda: all(first.seen.values()) and second.seen["lib"] > 0, "packets come")
@@ -50,8 +46,6 @@ def test_a_tap_is_there_while_somebody_watches_and_no_longer(tmp_path: Path) -> 
         wait_until(lambda: second.seen["lib"] > before, "its packets come again")
         second.close()
         wait_until(lambda: not _packets(app).is_watched("lib"), "nobody watches")
-        (here,) = [capture for capture in app.sources.captures if isinstance(capture, Capture)]
-        wait_until(lambda: here._tapped is not None and here._tapped.tap is None, "the tap is off")
 
 
 def test_a_viewer_that_does_not_read_loses_packets_and_nobody_a_message(tmp_path: Path) -> None:

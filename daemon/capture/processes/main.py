@@ -299,8 +299,6 @@ class _CaptureProcess:
             feed.on_quota_changed(message)
         else:
             feed.watch(on=message.on)
-            if capture := self._captures.get(message.capture):
-                capture.tap()
 
     def _remove(self, number: int) -> None:
         if capture := self._captures.get(number):

@@ -64,6 +64,7 @@ class WorkerPool(threading.Thread):
         self._spares = SpareDescriptors(0)
         self._ending, self._is_killed = Stop(), False
         self._is_busy = False  # messages came at the last turn
+        self._watched: frozenset[str] = frozenset()  # sources whose packets are wanted, as processes know
         self.ended = Stop()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
@@ -89,10 +90,6 @@ class WorkerPool(threading.Thread):
     def remove(self, capture: RemoteCapture) -> None:
         """Ask a source to end; from any thread."""
         self._call(lambda: self._call_worker(capture, Worker.remove))
-
-    def watch(self, capture: RemoteCapture) -> None:
-        """Pass on whether the packets of a source are wanted; from any thread."""
-        self._call(lambda: self._call_worker(capture, Worker.watch))
 
     def retry(self, capture: RemoteCapture) -> None:
         """Connect a source that is down at once; from any thread."""
@@ -261,6 +258,7 @@ class WorkerPool(threading.Thread):
     # ---------------------------------------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
+        self._pass_on_demand()
         for worker in self._workers:  # send messages before waiting
             worker.run_once()
         self._workers = [worker for worker in self._workers if not worker.done]
@@ -270,6 +268,15 @@ class WorkerPool(threading.Thread):
         self._is_busy = self._config.live and any(came)
         if self._is_busy:
             self._runtime.clock.wait(self._ending, _GATHER_S)
+
+    def _pass_on_demand(self) -> None:
+        """Tell processes whose packets are wanted from now on, or no more."""
+        watched = self._sinks.packets.watched
+        if watched is self._watched:
+            return
+        changed, self._watched = self._watched ^ watched, watched
+        for worker in self._workers:
+            worker.watch(changed)
 
     def _poll(self) -> list[Worker]:
         """Wait for messages; returns the workers that have some."""

@@ -9,7 +9,7 @@ import os
 import pickle
 import signal
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -253,11 +253,15 @@ class Worker:
         if self._current and capture.number in self._current.captures:
             self._current.unsent.append(Remove(capture.number))
 
-    def watch(self, capture: RemoteCapture) -> None:
-        """Tell the process whether the packets of a source are wanted."""
-        if self._current and capture.number in self._current.captures:
-            on = self._sinks.packets.is_watched(capture.id)
-            self._current.unsent.append(Watch(capture.number, on))
+    def watch(self, changed: Collection[str]) -> None:
+        """Tell the process whether the packets of these sources are wanted."""
+        run = self._current
+        if run is None:
+            return
+        for number in run.captures:
+            capture = self._captures.get(number)
+            if capture and capture.id in changed:
+                run.unsent.append(Watch(number, self._sinks.packets.is_watched(capture.id)))
 
     def retry(self, capture: RemoteCapture) -> None:
         """Have the process connect a source that is down at once."""
