@@ -265,7 +265,7 @@ class App:
         undo.callback(self.publisher.stop, 0.0)
         self._packets = PacketPublisher(self._zeromq, config, instance, self._clock)
         undo.callback(self._packets.stop, 0.5)
-        self.publisher.answer, self._zeromq.on_let_in = self._packets.answer, self._packets.let_in
+        self.publisher.answer = self._packets.answer
         self.publisher.fence = self._packets.fence = self._fence
 
     @property

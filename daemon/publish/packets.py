@@ -71,7 +71,7 @@ class PacketPublisher(threading.Thread):
         self._socket: zmq.Socket[bytes] | None = None
         self._endpoint: str | None = None
         self._reason: str | None = _OFF if config.packets == "off" else None
-        self._let_in: set[str] | None = None
+        self._let_in: frozenset[str] | None = None  # as the subscribers of packets know
 
     # --- for captures ----------------------------------------------------------------------------------------------
 
@@ -113,10 +113,6 @@ class PacketPublisher(threading.Thread):
             raise
         log.info("packets of watched sources are published", endpoint=self._endpoint)
 
-    def let_in(self, keys: set[str]) -> None:
-        """Cut off subscribers with other keys; any thread may call it."""
-        self._let_in = keys
-
     def stop(self, timeout_s: float) -> None:
         """End the thread, and close the socket; a second call does nothing."""
         self._ending.set()
@@ -152,8 +148,9 @@ class PacketPublisher(threading.Thread):
                 self._poll(subscribers)
 
     def _poll(self, subscribers: Subscribers) -> None:
-        let_in, self._let_in = self._let_in, None
-        if let_in is not None:
+        let_in = self._sink.let_in
+        if let_in is not None and let_in is not self._let_in:
+            self._let_in = let_in
             subscribers.cut_off_all_but(let_in)
         subscribers.poll()
         self._demand(frozenset(source for each in subscribers.prefixes if (source := watched_source(each)) is not None))

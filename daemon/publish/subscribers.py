@@ -81,7 +81,7 @@ class Subscribers:
         self._subscriptions: Counter[bytes] = Counter()
         self._peers: dict[int, _Peer] = {}  # by descriptor, oldest connection first
         self._addresses: dict[str, _TokenBucket] = {}
-        self._let_in: set[str] | None = None  # keys of the last reload
+        self._let_in: Collection[str] | None = None  # keys of the last reload
         self._warned_ns = -_WARN_EVERY_NS
         self._cut_count = 0
         name = f"inproc://peers-{id(self)}"
@@ -124,7 +124,7 @@ class Subscribers:
         self._warn()
         return fresh
 
-    def cut_off_all_but(self, keys: set[str]) -> set[bytes]:
+    def cut_off_all_but(self, keys: Collection[str]) -> set[bytes]:
         """`poll`, and end the connections of peers with other keys, now and when such a peer subscribes.
 
         The key of a peer that has not subscribed is unknown. It is cut off, too, and comes back if it may: libzmq sends

@@ -43,6 +43,7 @@ class ZeroMqSink:
 
     Attributes:
         endpoint: where subscribers connect.
+        let_in: keys of those that may subscribe, since they were read again; another set each time.
 
     Raises:
         ConfigError: the endpoint cannot be bound, or its keys cannot be read.
@@ -65,8 +66,8 @@ class ZeroMqSink:
             raise
         self._put = sender(self._socket)
         self._subscribers = Subscribers(self._socket, clock, config.max_subscribers)
-        self._let_in: set[str] | None = None  # keys, since they were read again
-        self.on_let_in: Callable[[set[str]], None] = lambda _: None  # called with these keys, by any thread
+        self.let_in: frozenset[str] | None = None
+        self._heeded: frozenset[str] | None = None  # by this socket
         self.endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
 
     def send(self, topic: bytes, message: Message) -> None:
@@ -95,10 +96,11 @@ class ZeroMqSink:
         return _bind(self._zmq, changed, "publisher.packets")
 
     def newcomers(self) -> set[bytes]:
-        if self._let_in is not None:
-            let_in, self._let_in = self._let_in, None
-            return self._subscribers.cut_off_all_but(let_in)
-        return self._subscribers.poll()
+        let_in = self.let_in
+        if let_in is None or let_in is self._heeded:
+            return self._subscribers.poll()
+        self._heeded = let_in
+        return self._subscribers.cut_off_all_but(let_in)
 
     @property
     def subscriptions(self) -> int:
@@ -120,8 +122,7 @@ class ZeroMqSink:
         def apply() -> None:
             if authenticator:
                 authenticator.certs["*"] = keys
-                self._let_in = {key.decode() for key in keys}
-                self.on_let_in(self._let_in)
+                self.let_in = frozenset([key.decode() for key in keys])
 
         return apply
 
