@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -17,7 +18,7 @@ import structlog
 
 from daemon.analytics.events import EventPublisher, Identity, Stores
 from daemon.analytics.journal import Journal, journal_path
-from daemon.analytics.loops import PYTHON
+from daemon.analytics.loops import PYTHON, Loops, fastest_loops
 from daemon.analytics.process.main import RulesOrder
 from daemon.analytics.process.remote import RulesProcess
 from daemon.analytics.snapshots import EventSnapshots
@@ -64,7 +65,7 @@ from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
 from daemon.pipeline.views import SourceViews, check_views
-from daemon.publish.box_text import fastest_box_text
+from daemon.publish.build import BoxEncoder
 from daemon.publish.fence import Fence, NoFence
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.packets import PacketPublisher
@@ -259,14 +260,20 @@ class App:
         """The threads and sockets of messages, and of packets of video."""
         config = self._config.publisher
         self._zeromq = ZeroMqSink(config, self._clock)
-        masks = MaskEncoder(config.masks, config.max_masks, self.ledger)
-        sinks = [self._zeromq, *self._message_sinks]
-        self.publisher = Publisher(sinks, self._outbox, self.ledger, masks, instance, self._runtime)
+        self._boxes = BoxEncoder(MaskEncoder(config.masks, config.max_masks, self.ledger))
+        self._packets = PacketPublisher(self._zeromq, config, instance, self._fence, self._clock)
+        self.publisher = Publisher(
+            [self._zeromq, *self._message_sinks],
+            self._outbox,
+            self.ledger,
+            self._boxes,
+            instance,
+            self._fence,
+            self._packets.answer,
+            self._runtime,
+        )
         undo.callback(self.publisher.stop, 0.0)
-        self._packets = PacketPublisher(self._zeromq, config, instance, self._clock)
         undo.callback(self._packets.stop, 0.5)
-        self.publisher.answer = self._packets.answer
-        self.publisher.fence = self._packets.fence = self._fence
 
     @property
     def endpoint(self) -> str:
@@ -556,21 +563,21 @@ class App:
         """The parts around the lanes, checked against the model."""
         config = self._config
         self._rules_process = rules
-        self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events, self.publisher.note, rules)
-        analytics.tracker.on_compiled = self._compile_box_text
-        self._compile_box_text()
+        parts = self.ledger, self.events, self.publisher.note, rules, self._compile
+        self._analytics = analytics = AnalyticsStages(config, *parts)
         check_views(config, model)
         stages = WithAttributes(analytics, self.second)
         stages.check(config, model.labels)
         followers = [self.second] if config.classifiers else []
-        parts = (board, self._outbox, self.ledger, self._runtime)
-        return Pipeline(*parts, self._observers(), stages if config.classifiers else analytics, followers, views)
+        core = (board, self._outbox, self.ledger, self._runtime)
+        return Pipeline(*core, self._observers(), stages if config.classifiers else analytics, followers, views)
 
-    def _compile_box_text(self) -> None:
-        """Only where the tracker is compiled, because numba takes 120 MB, and where all sinks send JSON."""
-        is_json = self._config.publisher.encoding == "json" and not self._message_sinks
-        if is_json and self._analytics.tracker.loops not in (None, PYTHON):
-            self.publisher.box_text = fastest_box_text(self._config.model.cache)
+    def _compile(self, cache: Path | None) -> Loops:
+        """The loops of the tracker, and with them the text of boxes: numba, which takes 120 MB, is there then."""
+        loops = fastest_loops(cache)
+        if loops is not PYTHON and self._config.publisher.encoding == "json" and not self._message_sinks:
+            self._boxes.compile(cache)
+        return loops
 
     def _open_second_stage(self, undo: ExitStack) -> SecondStage:
         """Open the classifiers, on the backend of the model. They are opened before it, so that it is opened with the
@@ -721,7 +728,6 @@ class App:
             self.changes,
             self.sources,
             self.events,
-            self.publisher,
             self.monitor,
             admission,
             self._machine,

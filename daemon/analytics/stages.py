@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from daemon.analytics.broad_phase import Search
 from daemon.analytics.events import EventPublisher
+from daemon.analytics.loops import Loops, fastest_loops
 from daemon.analytics.rules import RuleBook, Rules, RulesStage
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track_stage import OnNote, Tracker, TrackerStage, check_groups
@@ -20,7 +22,7 @@ class AnalyticsStages:
 
     Args:
         events: takes the events of rules.
-        on_note: see `Tracker`.
+        on_note, compile: see `Tracker`.
         rules: evaluates them; None to let lanes do it.
 
     Attributes:
@@ -29,9 +31,15 @@ class AnalyticsStages:
     """
 
     def __init__(
-        self, config: Config, ledger: Ledger, events: EventPublisher, on_note: OnNote, rules: Rules | None = None
+        self,
+        config: Config,
+        ledger: Ledger,
+        events: EventPublisher,
+        on_note: OnNote,
+        rules: Rules | None = None,
+        compile: Callable[[Path | None], Loops] = fastest_loops,
     ) -> None:
-        self.tracker, self._events = Tracker(config, ledger, on_note), events
+        self.tracker, self._events = Tracker(config, ledger, on_note, compile), events
         self.rules: Rules = rules or RuleBook(events.hold, events.deliver, self._search)
         self._configure_rules(config)
 
@@ -42,6 +50,7 @@ class AnalyticsStages:
             check_labels(source.rules, labels, source.id)
 
     def prepare(self, config: Config) -> None:
+        self.tracker.prepare(config)
         self.rules.prepare(_rule_sets(config))
 
     def configure(self, config: Config) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from daemon.analytics.grouping import Grouping
-from daemon.analytics.loops import PYTHON, fastest_loops
+from daemon.analytics.loops import Loops, fastest_loops
 from daemon.analytics.pace import note_on_pace
 from daemon.analytics.source_tracks import SourceTracks
 from daemon.analytics.track_step import MAX_TRACKS
@@ -34,40 +33,39 @@ class Tracker:
 
     Args:
         on_note: called with a source and what is to be said of its tracks, None for nothing any more. It must return
-            soon.
+            soon. None if nobody is to know.
+        compile: gives the loops, with the folder of compiled code.
 
     Attributes:
-        loops: the compiled ones where numba is installed, and those in Python until they are ready. Results are the
-            same. None before a source is tracked.
-        on_compiled: called in the compiler's thread when other loops have taken the place of those in Python.
+        loops: the fastest that work here; None before a source is tracked.
     """
 
-    def __init__(self, config: Config, ledger: Ledger, on_note: OnNote = lambda _source, _note: None) -> None:
-        self._ledger, self._on_note = ledger, on_note
+    def __init__(
+        self,
+        config: Config,
+        ledger: Ledger,
+        on_note: OnNote | None = None,
+        compile: Callable[[Path | None], Loops] = fastest_loops,
+    ) -> None:
+        self._ledger, self._on_note, self._compile = ledger, on_note, compile
         self._states: dict[str, SourceTracks] = {}
-        self.on_compiled: Callable[[], None] = lambda: None
         self._last_ids: dict[str, int] = {}  # of removed sources, the longest removed first
-        self.loops = fastest_loops(config.model.cache) if settings_of(config) else None
+        self.loops: Loops | None = None
+        self.prepare(config)
         self.configure(config)
 
-    def configure(self, config: Config) -> None:
-        """Put new settings into effect. Tracks of sources that are still tracked go on.
+    def prepare(self, config: Config) -> None:
+        """Have the loops ready, if a source is tracked; the first time on a machine it takes some ten seconds."""
+        if self.loops is None and settings_of(config):
+            self.loops = self._compile(config.model.cache)
 
-        Where the first source is tracked from now on, neither frames nor a stop wait until the tracker is compiled.
-        """
+    def configure(self, config: Config) -> None:
+        """Put prepared settings into effect. Tracks of sources that are still tracked go on."""
         settings = settings_of(config)
-        if settings and self.loops is None:
-            self.loops = PYTHON
-            arguments = (config.model.cache,)
-            threading.Thread(target=self._compile, args=arguments, name="compile-tracker", daemon=True).start()
         self.current: tuple[Mapping[str, TrackSettings], _Groups] = settings, _groups_of(config)
         for source in list(self._states):  # a lane may add one meanwhile
             if source not in settings:
                 self._forget(source)
-
-    def _compile(self, cache: Path | None) -> None:
-        self.loops = fastest_loops(cache)
-        self.on_compiled()
 
     def _forget(self, source: str) -> None:
         """End the tracks of a source. If it comes back its ids go on, while this is remembered."""
@@ -75,7 +73,7 @@ class Tracker:
         if state is None:
             return
         self._last_ids[source] = state.last_id
-        self._on_note(source, None)
+        self._note(source, None)
         while len(self._last_ids) > _MAX_REMOVED:
             del self._last_ids[next(iter(self._last_ids))]
 
@@ -97,7 +95,11 @@ class Tracker:
             log.warning(note, source=source)
         else:
             log.info("frames enough are analysed to track well", source=source)
-        self._on_note(source, note)
+        self._note(source, note)
+
+    def _note(self, source: str, note: str | None) -> None:
+        if self._on_note is not None:
+            self._on_note(source, note)
 
     def add_untracked(self, count: int) -> None:
         """Count boxes that began no track; the first is logged."""

@@ -113,8 +113,7 @@ def _tracking_cost(loops: Loops, batches: Sequence[Batch], options: AnalyticsOpt
         sources=[SyntheticConfig(id=source) for source in _sources(options.sources)],
         tracking=TrackingConfig(enabled=True),
     )
-    tracker = Tracker(config, Ledger())
-    tracker.loops = loops
+    tracker = Tracker(config, Ledger(), compile=lambda _: loops)
     costs = _costs(partial(_call, TrackerStage(tracker, _LABELS)), batches)
     return _us(median(cost / options.sources for cost in costs[_WARMUP:]))
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from daemon.analytics.events import EventPublisher
-from daemon.clock import Bell
 from daemon.config import Config
 from daemon.control.admission import Admission
 from daemon.control.changes import Changes
@@ -20,7 +19,6 @@ from daemon.fleet.overload import Overload
 from daemon.fleet.own_sources import OwnSources
 from daemon.fleet.records import Endpoints, MemberRecord
 from daemon.monitoring.monitor import Monitor
-from daemon.publish.publisher import Publisher
 from daemon.system.runtime import Runtime
 from detectors.port import ModelInfo
 from lookoutd.messages import GpuMetrics, Metrics
@@ -39,7 +37,6 @@ class Parts:
     changes: Changes
     sources: SourceManager
     events: EventPublisher
-    publisher: Publisher
     monitor: Monitor
     admission: Admission
     machine: Machine
@@ -63,12 +60,11 @@ def make_member(config: Config, grants: GrantedSources, parts: Parts, doors: Doo
     """Raises:
     LookoutError: the coordinator's address or files cannot be used.
     """
-    bell, endpoints = Bell(), endpoints_of(config, parts.endpoint, parts.http)
-    own = OwnSources(parts.changes, grants, parts.events.begin, bell.ring, runtime.clock)
-    parts.publisher.on_forgotten = own.on_forgotten
+    endpoints = endpoints_of(config, parts.endpoint, parts.http)
+    own = OwnSources(parts.changes, grants, parts.events.begin, runtime.clock)
     seat = Seat(
         name=grants.member,
-        bell=bell,
+        bell=grants.bell,
         grants=grants,
         own=own,
         record=lambda: _record(config, parts, endpoints),

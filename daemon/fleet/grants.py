@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-from daemon.clock import Clock, boottime_ns
+from daemon.clock import Bell, Clock, boottime_ns
 from daemon.fleet.lease import Lease
 from daemon.fleet_config import OnCoordinatorLoss
 from daemon.publish.fence import Grant, Grants
@@ -26,6 +26,7 @@ class GrantedSources:
 
     Attributes:
         member: as given.
+        bell: of the member; rings when there is more in `forgotten`.
     """
 
     def __init__(
@@ -36,6 +37,8 @@ class GrantedSources:
         self._lease: Lease | None = None
         self._grants: dict[str, Grant] = {}  # replaced as a whole
         self._lock = threading.Lock()  # for those who replace it
+        self.bell = Bell()
+        self._forgotten: set[str] = set()
 
     def owner(self, source: str) -> Owner | None:
         grant = self._grants.get(source)
@@ -72,3 +75,18 @@ class GrantedSources:
 
     def clear(self) -> None:
         self.remove([*self._grants])
+
+    def on_forgotten(self, source: str) -> None:
+        with self._lock:
+            self._forgotten.add(source)
+        self.bell.ring()
+
+    def forgotten(self) -> set[str]:
+        """Removed sources whose last message is sent, unless they have come again."""
+        with self._lock:
+            return set(self._forgotten)
+
+    def expect_last(self, sources: Collection[str]) -> None:
+        """The last messages of these sources are still to be sent."""
+        with self._lock:
+            self._forgotten.difference_update(sources)

@@ -6,7 +6,6 @@ message sent, before its grant ends and its claim may be released.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
@@ -67,11 +66,11 @@ class _Running:
 
 
 class OwnSources:
-    """One thread calls it, but for `on_forgotten`. No method blocks.
+    """One thread calls it. No method blocks.
 
     Args:
+        grants: of the sources; its bell also rings when a change is done, so that `poll` has something to do.
         begin: called with a source before it starts, so that its events are counted anew.
-        wake: called when `poll` has something to do.
 
     Attributes:
         refused: sources that cannot be used here, with the reason, until they are taken out.
@@ -83,18 +82,15 @@ class OwnSources:
         changes: Changes,
         grants: GrantedSources,
         begin: Callable[[str], None],
-        wake: Callable[[], None],
         clock: Clock,
     ) -> None:
-        self._changes, self._grants, self._begin, self._wake, self._clock = changes, grants, begin, wake, clock
+        self._changes, self._grants, self._begin, self._clock = changes, grants, begin, clock
         self.refused: dict[str, str] = {}
         self.stopped: set[str] = set()
         self._rows: dict[str, _Own] = {}
         self._waiting: deque[_Batch] = deque()  # additions
         self._adding: _Running | None = None
         self._ending: list[_Running] = []
-        self._forgotten: set[str] = set()
-        self._lock = threading.Lock()  # for the one above
 
     def __contains__(self, source: str) -> bool:
         return source in self._rows
@@ -152,12 +148,6 @@ class OwnSources:
         self._waiting.clear()
         self._end([*self._rows])
 
-    def on_forgotten(self, source: str) -> None:
-        """All messages of a removed source are sent; any thread may call it."""
-        with self._lock:
-            self._forgotten.add(source)
-        self._wake()
-
     def poll(self) -> None:
         """See what has become of changes."""
         if self._adding and self._adding.future.done():
@@ -188,7 +178,7 @@ class OwnSources:
 
     def _submit(self, batch: _Batch, read: Callable[[Config], Config]) -> _Running:
         future = self._changes.submit(read)
-        future.add_done_callback(lambda _: self._wake())
+        future.add_done_callback(lambda _: self._grants.bell.ring())
         return _Running(future, batch)
 
     def _added(self, added: _Running) -> None:
@@ -216,8 +206,7 @@ class OwnSources:
             return
         for id in rows:
             self._rows[id].stage = "ending"
-        with self._lock:
-            self._forgotten -= rows.keys()
+        self._grants.expect_last(rows.keys())
         self._ending.append(self._submit(_Batch(rows), lambda now: _without(now, rows.keys())))
 
     def _ended(self, ended: _Running) -> None:
@@ -239,8 +228,7 @@ class OwnSources:
     def _settle(self) -> None:
         """Take out sources whose last message is sent."""
         now = self._clock.monotonic_ns()
-        with self._lock:
-            forgotten = set(self._forgotten)
+        forgotten = self._grants.forgotten()
         for id, row in [*self._rows.items()]:
             is_late = now - row.since_ns > _SENT_WITHIN_NS
             if row.stage == "sending" and (id in forgotten or is_late or not self._is_granted(id, row.epoch)):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from msgspec.structs import replace as _replace
 from daemon.clock import Clock
 from daemon.pipeline.ledger import MAX_GONE, Ledger
 from daemon.pipeline.outbox import Note, Report, Result
-from daemon.publish.box_text import BoxText
+from daemon.publish.box_text import BoxText, fastest_box_text
 from daemon.publish.fence import Grants, may_send
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.subscribers import matching
@@ -150,6 +151,31 @@ class MessageBuilder:
             self._topics.pop(source, None)
             for kind in (*KINDS, "packets"):
                 self._index.pop(topic(kind, source), None)
+
+
+class BoxEncoder:
+    """How boxes become what they are on the wire."""
+
+    def __init__(self, masks: MaskEncoder) -> None:
+        self._masks = masks
+        self._text: BoxText | None = None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether boxes are written as JSON at once."""
+        return self._text is not None
+
+    def compile(self, cache: Path | None) -> None:
+        """Write boxes as JSON from now on, where numba is installed; all sinks must send that. Any thread may call it.
+
+        Args:
+            cache: see `fastest_box_text`.
+        """
+        self._text = fastest_box_text(cache)
+
+    def boxes_of(self, results: Sequence[Result]) -> Iterator[Boxes]:
+        """See `boxes_of`."""
+        return boxes_of(results, self._masks, self._text)
 
 
 def boxes_of(results: Sequence[Result], masks: MaskEncoder, text: BoxText | None = None) -> Iterator[Boxes]:

@@ -40,6 +40,10 @@ class Fence(Protocol):
         """The sources that may be published for at this moment; None if all may."""
         ...
 
+    def on_forgotten(self, source: str) -> None:
+        """The last message of a removed source is sent."""
+        ...
+
 
 class NoFence:
     """A daemon that shares its sources with no other."""
@@ -49,6 +53,9 @@ class NoFence:
 
     def grants(self) -> None:
         return None
+
+    def on_forgotten(self, source: str) -> None:
+        """Nobody waits for it."""
 
 
 class Owned(Protocol):

@@ -18,7 +18,7 @@ import zmq
 from daemon.clock import Clock
 from daemon.config import PublisherConfig
 from daemon.errors import LookoutError
-from daemon.publish.fence import Fence, NoFence, may_send
+from daemon.publish.fence import Fence, may_send
 from daemon.publish.subscribers import Subscribers
 from daemon.publish.zeromq import ZeroMqSink, sender
 from daemon.sources.port import PacketInfo
@@ -51,17 +51,16 @@ class PacketPublisher(threading.Thread):
     Args:
         sink: has the keys.
         instance: id of the daemon's run.
+        fence: asked before packets are sent.
 
     Attributes:
         watched: sources with a subscriber; another set whenever they change.
-        fence: asked before packets are sent; set before the start.
     """
 
-    def __init__(self, sink: ZeroMqSink, config: PublisherConfig, instance: str, clock: Clock) -> None:
+    def __init__(self, sink: ZeroMqSink, config: PublisherConfig, instance: str, fence: Fence, clock: Clock) -> None:
         super().__init__(name="packets", daemon=True)
-        self._sink, self._config, self._instance, self._clock = sink, config, instance, clock
+        self._sink, self._config, self._instance, self._fence, self._clock = sink, config, instance, fence, clock
         self._encode = encoder(config.encoding)
-        self.fence: Fence = NoFence()
         self.watched: frozenset[str] = frozenset()
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0  # of `_waiting`
@@ -87,7 +86,7 @@ class PacketPublisher(threading.Thread):
                 self._index[source] += 1  # subscribers see the gap
                 return
             self._bytes += len(data)
-            self._waiting.append(_Waiting(source, session, info, data, self.fence.owner(source)))
+            self._waiting.append(_Waiting(source, session, info, data, self._fence.owner(source)))
 
     # --- for the publisher -----------------------------------------------------------------------------------------
 
@@ -171,7 +170,7 @@ class PacketPublisher(threading.Thread):
             for row in rows:
                 numbers.append(self._index[row.source])
                 self._index[row.source] += 1
-        grants = self.fence.grants()
+        grants = self._fence.grants()
         for row, index in zip(rows, numbers):
             if not may_send(grants, row):
                 continue  # subscribers see the gap

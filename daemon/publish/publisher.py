@@ -10,10 +10,8 @@ import structlog
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Item, Note, Outbox, Report, Result
-from daemon.publish.box_text import BoxText
-from daemon.publish.build import Boxes, MessageBuilder, boxes_of
-from daemon.publish.fence import Fence, Grants, NoFence, may_send, owner_of_frame
-from daemon.publish.masks import MaskEncoder
+from daemon.publish.build import BoxEncoder, Boxes, MessageBuilder
+from daemon.publish.fence import Fence, Grants, may_send, owner_of_frame
 from daemon.publish.port import Sink
 from daemon.redact import scrub
 from daemon.system.runtime import Runtime
@@ -43,15 +41,13 @@ class Publisher(threading.Thread):
 
     Args:
         sinks: closed by this thread when it ends.
-        masks: encodes the masks of results.
+        boxes: of results.
         instance: id of the daemon's run.
+        fence: asked before messages are sent.
+        answer: gives the message for a new subscription to exactly `packets/<source>/`; None if nobody publishes them.
 
     Attributes:
         has_subscribers: set while there is a subscription.
-        answer: called with the source of each new subscription to exactly `packets/<source>/`; set before the start.
-        fence: asked before messages are sent; set before the start.
-        box_text: writes boxes as JSON, if all sinks send that; any thread may set it.
-        on_forgotten: called with a removed source after its last message was sent; set before the start.
     """
 
     def __init__(
@@ -59,22 +55,21 @@ class Publisher(threading.Thread):
         sinks: Sequence[Sink],
         outbox: Outbox,
         ledger: Ledger,
-        masks: MaskEncoder,
+        boxes: BoxEncoder,
         instance: str,
+        fence: Fence,
+        answer: Callable[[str], Packets] | None,
         runtime: Runtime,
     ) -> None:
         super().__init__(name="publisher", daemon=True)
         self._sinks, self._outbox, self._ledger, self._instance = sinks, outbox, ledger, instance
-        self._runtime, self._clock, self._masks = runtime, runtime.clock, masks
+        self._runtime, self._clock, self._boxes = runtime, runtime.clock, boxes
+        self._fence, self._answer = fence, answer
         self._build = MessageBuilder(instance, ledger, runtime.clock)
         self._looked_ns = 0  # for newcomers
         self._sending = runtime.ranges.named(f"{self.name} batch")
         self._ending = Stop()
         self.has_subscribers = threading.Event()
-        self.answer: Callable[[str], Packets | None] = lambda _: None
-        self.fence: Fence = NoFence()
-        self.on_forgotten: Callable[[str], None] = lambda _: None
-        self.box_text: BoxText | None = None
         self._forgotten: list[str] = []  # since the last flush
         self._fenced = 0  # reports
         self._unsent: set[bytes] = set()  # topics of statuses
@@ -112,7 +107,7 @@ class Publisher(threading.Thread):
             reason=scrub(reason) if reason else None,
             retry_in_s=None if retry_in_s is None else round(retry_in_s, 3),
             format=format,
-            owner=self.fence.owner(source),
+            owner=self._fence.owner(source),
         )
 
         def tell() -> None:
@@ -161,13 +156,13 @@ class Publisher(threading.Thread):
         for sink in self._sinks:
             sink.flush()
         while self._forgotten:
-            self.on_forgotten(self._forgotten.pop())
+            self._fence.on_forgotten(self._forgotten.pop())
         return len(items)
 
     def _send_items(self, items: Sequence[Item]) -> None:
         """Send the items of the outbox's last `get`."""
-        grants = self.fence.grants()
-        boxes = boxes_of([item for item in items if isinstance(item, Result)], self._masks, self.box_text)
+        grants = self._fence.grants()
+        boxes = self._boxes.boxes_of([item for item in items if isinstance(item, Result)])
         sent: list[tuple[int, FrameInfo, Latency]] = []
         try:
             for item in self._outbox.sending():
@@ -246,15 +241,14 @@ class Publisher(threading.Thread):
         else:
             self.has_subscribers.clear()
         if self._unsent:
-            self._send_again(self.fence.grants())
+            self._send_again(self._fence.grants())
         if prefixes:
-            for name, message in self._build.last_statuses(prefixes, self.fence.grants()):
+            for name, message in self._build.last_statuses(prefixes, self._fence.grants()):
                 self._send(name, message)
             for prefix in prefixes:
                 source = watched_source(prefix)
-                answer = None if source is None else self.answer(source)
-                if answer is not None:
-                    self._send(prefix, self._build.numbered(prefix, answer))
+                if source is not None and self._answer is not None:
+                    self._send(prefix, self._build.numbered(prefix, self._answer(source)))
 
     def _close(self) -> None:
         for sink in self._sinks:

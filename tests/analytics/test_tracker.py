@@ -261,6 +261,7 @@ def test_a_source_that_is_not_tracked_costs_nothing() -> None:
     own = Tracker(config_of("{}"), Ledger())
     found = [boxes(_BOX)]
     assert TrackerStage(own, _LABELS)([frame_of(0, 0)], found) is found
+    own.prepare(config_of(sources=("other",)))
     own.configure(config_of(sources=("other",)))
     (result,) = TrackerStage(own, _LABELS)([frame_of(1, 0)], found)
     assert result is found[0]

@@ -50,8 +50,7 @@ class Watched:
         self.events: list[Event] = []
         self.ids: set[int] = set()
         self.newest: Tracks
-        tracker = Tracker(config, Ledger())
-        tracker.loops = loops
+        tracker = Tracker(config, Ledger(), compile=lambda _: loops)
         self.book = RuleBook(self.events.append, search=lambda: loops.search)
         self._limits = round(own.timeout_s * SECOND), own.confirm_hits
         self.rules(*rules)

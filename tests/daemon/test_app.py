@@ -265,7 +265,7 @@ def test_boxes_are_written_as_json_where_the_tracker_is_compiled(
         msgspec.structs.replace(config, publisher=publisher, board=BoardConfig(mode="lossless", depth=4)),
         open_detector=lambda _, options: FakeDetector(options),
     )
-    assert (app.publisher.box_text is not None) == is_written
+    assert app._boxes.is_compiled == is_written
     with Subscriber(app.endpoint, kinds=["detections"]) as subscriber:
         assert app.run() == 0
         messages = receive_until(subscriber, has_seen(20, "cam"))
@@ -273,12 +273,15 @@ def test_boxes_are_written_as_json_where_the_tracker_is_compiled(
     assert seqs == list(range(20))
 
 
-def test_boxes_are_written_as_json_after_the_first_tracked_source_has_come() -> None:
-    app = App(_config(SyntheticConfig(id="cam")), open_detector=lambda _, options: FakeDetector(options))
+def test_boxes_are_written_as_json_once_the_first_tracked_source_has_come() -> None:
+    config = _config(SyntheticConfig(id="cam"))
+    app = App(config, open_detector=lambda _, options: FakeDetector(options))
+    app.start()
     try:
-        assert app.publisher.box_text is None
-        app._analytics.configure(_config(SyntheticConfig(id="cam"), tracking=TrackingConfig(enabled=True)))
-        wait_until(lambda: app.publisher.box_text is not None, "the compiler is done")
+        assert not app._boxes.is_compiled
+        tracked = msgspec.structs.replace(config, tracking=TrackingConfig(enabled=True))
+        app.changes.submit(lambda _: tracked).result(120)
+        assert app._boxes.is_compiled
     finally:
         app.stop()
 

@@ -15,7 +15,9 @@ from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
+from daemon.publish.build import BoxEncoder
 from daemon.publish.curve import new_pair
+from daemon.publish.fence import Fence, NoFence
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
@@ -32,15 +34,16 @@ SERVED = Served(Model("m", "0" * 12, "fp32", "fake"), ("dog", "cat"))
 class Bench:
     """A publisher for source `cam` and what feeds it."""
 
-    def __init__(self, config: PublisherConfig) -> None:
+    def __init__(self, config: PublisherConfig, fence: Fence | None = None) -> None:
         self.ledger = Ledger(["cam", "cam1"])
         self.outbox = Outbox(100, self.ledger, lossless=False)
         self.failures: list[str] = []
         clock = SystemClock()
         runtime = runtime_of(clock, self.failures.append)
         self.sink = ZeroMqSink(config, clock)
-        masks = MaskEncoder(config.masks, config.max_masks, self.ledger)
-        self.publisher = Publisher([self.sink], self.outbox, self.ledger, masks, "run-1", runtime)
+        boxes = BoxEncoder(MaskEncoder(config.masks, config.max_masks, self.ledger))
+        parts = [self.sink], self.outbox, self.ledger, boxes, "run-1"
+        self.publisher = Publisher(*parts, fence or NoFence(), None, runtime)
 
     def result(self, seq: int, source: str = "cam") -> Result:
         self.ledger.captured(source)

@@ -15,6 +15,7 @@ from daemon.fleet.lease_page import LeaseState
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError
 from daemon.fleet_config import OnCoordinatorLoss
 from daemon.pipeline.outbox import Report
+from daemon.publish.fence import Grants
 from lookoutd.client import Subscriber
 from lookoutd.epochs import Epochs
 from lookoutd.messages import Detections, Message, Owner, Status, topic
@@ -80,16 +81,24 @@ def test_a_lost_lease_closes_the_fence_at_once() -> None:
 # --- the publisher ---------------------------------------------------------------------------------------------------
 
 
+class _Pausing(GrantedSources):
+    """May let everything through, as a daemon does that is paused between its check and the network."""
+
+    is_paused = False
+
+    def grants(self) -> Grants | None:  # type: ignore[override]
+        return None if self.is_paused else super().grants()
+
+
 class Shared(Bench):
     """A publisher of a daemon that shares its sources; `cam` is its own."""
 
     def __init__(self, config: PublisherConfig) -> None:
-        super().__init__(config)
         self.lease = LeaseAt(valid_until=1 << 62)
-        self.fence = GrantedSources("hall/gpu0", "north", "keep", SystemClock())
+        self.fence = _Pausing("hall/gpu0", "north", "keep", SystemClock())
+        super().__init__(config, self.fence)
         self.fence.set_lease(self.lease)
         self.fence.add({"cam": 7})
-        self.publisher.fence = self.fence
 
 
 @pytest.fixture
@@ -221,7 +230,7 @@ def test_a_subscriber_leaves_out_lower_epochs_of_all_kinds(shared: Shared) -> No
         shared.publisher.announcement("cam", "s", "up")()
         receive_until(subscriber, lambda message: isinstance(message, Status))
         late: list[Message] = [_status("cam", 6), _status("cam", 5)]  # by a daemon that was paused behind its check
-        shared.publisher.fence = _Open()
+        shared.fence.is_paused = True
         for message in [*late, _status("cam", 8)]:
             assert isinstance(message, Status)
             shared.outbox.report(Report(topic("status", "cam"), message))
@@ -230,16 +239,6 @@ def test_a_subscriber_leaves_out_lower_epochs_of_all_kinds(shared: Shared) -> No
     assert found.owner == Owner("x", 8, "north")
     assert subscriber.fenced == {"cam": 2}
     assert subscriber.lost == {}
-
-
-class _Open(GrantedSources):
-    """Lets everything through, as a daemon does that is paused between its check and the network."""
-
-    def __init__(self) -> None:
-        super().__init__("x", "north", "keep", SystemClock())
-
-    def grants(self) -> None:  # type: ignore[override]
-        return None
 
 
 def _status(source: str, epoch: int) -> Status:

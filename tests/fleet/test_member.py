@@ -57,7 +57,7 @@ def test_a_claim_that_somebody_deletes_is_made_again(fleet: Fleet, monkeypatch: 
         fleet.engine.touch()
 
     def is_mended() -> bool:
-        owned, owner = fleet.owned.get("a"), app.publisher.fence.owner("a")
+        owned, owner = fleet.owned.get("a"), app._fence.owner("a")
         return owned is not None and owner is not None and owned.epoch == owner.epoch > before["a"].epoch
 
     wait_until(is_mended, "it is claimed and granted again")

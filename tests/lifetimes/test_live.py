@@ -10,6 +10,7 @@ import zmq
 from daemon.app import App
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, PublisherConfig, SyntheticConfig
+from daemon.publish.fence import NoFence
 from daemon.publish.packets import PacketPublisher
 from daemon.publish.zeromq import ZeroMqSink
 from daemon.redact import Url
@@ -77,7 +78,7 @@ def test_a_viewer_that_does_not_read_loses_packets_and_nobody_a_message(tmp_path
 def test_where_packets_cannot_be_had_the_answer_says_why(packets: str) -> None:
     publisher = PublisherConfig(endpoint="tcp://127.0.0.1:*", packets=packets)
     sink = ZeroMqSink(publisher, SystemClock())
-    answer = PacketPublisher(sink, publisher, "run", SystemClock()).answer("cam")
+    answer = PacketPublisher(sink, publisher, "run", NoFence(), SystemClock()).answer("cam")
     sink.close()
     assert answer.endpoint is None
     assert answer.reason is not None

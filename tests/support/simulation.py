@@ -22,6 +22,8 @@ from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
+from daemon.publish.build import BoxEncoder
+from daemon.publish.fence import NoFence
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
@@ -70,8 +72,8 @@ class Simulation:
         outbox = Outbox(_OUTBOX, self.ledger, lossless=depth is not None)
         endpoint = PublisherConfig(endpoint="tcp://127.0.0.1:*")
         runtime = runtime_of(self.clock)
-        masks = MaskEncoder("off", 1, self.ledger)
-        self._publisher = Publisher([ZeroMqSink(endpoint, self.clock)], outbox, self.ledger, masks, "run", runtime)
+        boxes, sockets = BoxEncoder(MaskEncoder("off", 1, self.ledger)), [ZeroMqSink(endpoint, self.clock)]
+        self._publisher = Publisher(sockets, outbox, self.ledger, boxes, "run", NoFence(), None, runtime)
         board = FrameBoard(self.ids, self.ledger, self.clock, BoardRules(depth=depth, max_age_ns=10**9))
         # The start time does not matter; `service` moves the clock.
         detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)
