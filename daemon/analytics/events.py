@@ -84,10 +84,7 @@ class EventPublisher:
         self._sources: dict[str, _Source] = {}
         self._found: deque[Event] = deque()
         self._lock = threading.Lock()
-        if journal:
-            journal.restore = self._restore
-            if journal.earlier and not self._is_shared:
-                self._totals.restore(*journal.earlier)
+        self._take_earlier()
 
     def on_event(self, event: Event) -> None:
         """Publish an event, keep it, and count it."""
@@ -109,6 +106,7 @@ class EventPublisher:
                 self._publish(self._found.popleft())
 
     def _publish(self, event: Event) -> None:
+        self._take_earlier()
         number = self._number
         self._number = number + 1
         id = f"{self._identity.instance}-{number}"
@@ -145,6 +143,7 @@ class EventPublisher:
         """Publish the counts that are due; called about once a second with the monotonic time."""
         soon = min(_SOON_NS, self._interval_ns)
         with self._lock:
+            self._take_earlier()
             due = [
                 name
                 for name, source in self._sources.items()
@@ -162,10 +161,12 @@ class EventPublisher:
     def counts(self) -> list[messages.Counts]:
         """Of all sources with events, or with rules, now."""
         with self._lock:
+            self._take_earlier()
             return [self._counts_of(source) for source in {**self._sources, **dict.fromkeys(self._totals.sources)}]
 
     def totals(self) -> list[tuple[Key, int]]:
         with self._lock:
+            self._take_earlier()
             return self._totals.items()
 
     def occupancies(self) -> list[tuple[str, str | None, int]]:
@@ -202,13 +203,14 @@ class EventPublisher:
             owner=self._identity.owner_of(source),
         )
 
-    def _restore(self, since: int, totals: dict[Key, int]) -> None:
-        """Add the totals of a journal that was opened after the first event, and go on above its numbers."""
-        with self._lock:
-            if not self._is_shared:
-                self._totals.restore(since, totals)
-            if self.journal:
-                self._number = max(self._number, self.journal.reserved)
+    def _take_earlier(self) -> None:
+        """Add the totals of a journal that was opened now, and go on above its numbers. Requires the lock."""
+        if self.journal is None or self.journal.earlier is None:
+            return
+        earlier = self.journal.take_earlier()
+        if earlier is not None and not self._is_shared:
+            self._totals.restore(*earlier)
+        self._number = max(self._number, self.journal.reserved)
 
 
 def _message_of(event: Event, number: int, id: str, identity: Identity, snapshot: str | None) -> messages.Event:

@@ -10,7 +10,6 @@ import os
 import sqlite3
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,9 +35,6 @@ _PRUNE_NS = 60_000_000_000
 _DAY_NS = 86_400_000_000_000
 
 
-Restore = Callable[[int, dict[Key, int]], None]
-
-
 class Journal(threading.Thread):
     """Writes from its own thread, and reads in the caller's.
 
@@ -47,9 +43,8 @@ class Journal(threading.Thread):
 
     Attributes:
         path: as given.
-        restore: called with the totals of earlier runs when the file is opened later than at the start.
         first: number for the first event of this run: above all earlier ones, those that were not written included.
-        earlier: when counting began, and the totals since then; None where the file could not be opened at the start.
+        earlier: what the file has of earlier runs, from when it is opened until somebody takes it.
         lost: events of this run that the journal does not have: they could not be written, or their file is gone.
 
     Raises:
@@ -59,7 +54,7 @@ class Journal(threading.Thread):
     def __init__(self, path: Path, config: EventsConfig, runtime: Runtime) -> None:
         super().__init__(name="journal", daemon=True)
         self.path, self._config, self._runtime, self._clock = path, config, runtime, runtime.clock
-        self.restore: Restore = lambda _since, _totals: None
+        self.earlier: Earlier | None = None
         self.lost = 0
         self._waiting: deque[tuple[Event, Key | None]] = deque()
         self._grown = Counter[Key]()  # totals of events that are lost, for the next batch
@@ -71,13 +66,18 @@ class Journal(threading.Thread):
         self._store = JournalStore(path, config.max_rows, self._clock, self._on_gone)
         self._failed = False
         try:
-            self.earlier = self._open_first()
+            self._open_first()
         except BaseException:
             self._store.close()
             raise
         self.first = max(self.reserved, self._clock.utc_ns() // 1_000_000)
         with suppress(sqlite3.Error, DamagedError):  # the first batch meets it, too, and reports it
             self._store.reserve(self.first)
+
+    def take_earlier(self) -> Earlier | None:
+        """`earlier`, once."""
+        earlier, self.earlier = self.earlier, None
+        return earlier
 
     def put(self, event: Event, key: Key | None) -> None:
         """Write an event soon, and the total that it is counted in; never blocks."""
@@ -166,8 +166,8 @@ class Journal(threading.Thread):
             log.warning("the journal takes events again", path=str(self.path), events_lost=lost)
 
     def _open(self) -> None:
-        if earlier := self._store.open():  # later than at the start
-            self.restore(*earlier)
+        if earlier := self._store.open():
+            self.earlier = earlier
 
     def _prune(self) -> None:
         oldest = self._clock.utc_ns() - round(self._config.max_age_days * _DAY_NS)
@@ -176,14 +176,13 @@ class Journal(threading.Thread):
         except (sqlite3.Error, DamagedError) as error:
             log.warning("the journal keeps old events", **self._about(error))
 
-    def _open_first(self) -> Earlier | None:
+    def _open_first(self) -> None:
         try:
-            return self._store.open()
+            self._open()
         except UNWRITABLE as error:
             if isinstance(error, OSError) and error.errno not in NO_ROOM:
                 raise ConfigError(f"events.journal: {self.path} cannot be written: {error.strerror}") from error
             log.error("the journal cannot be opened: events are published, and not kept", **self._about(error))
-            return None
 
     def _on_gone(self, count: int) -> None:
         """Events are gone with their file. The next one has the totals."""
