@@ -261,7 +261,7 @@ class App:
         config = self._config.publisher
         self._zeromq = ZeroMqSink(config, self._clock)
         self._boxes = BoxEncoder(MaskEncoder(config.masks, config.max_masks, self.ledger))
-        self._packets = PacketPublisher(self._zeromq, config, instance, self._fence, self._clock)
+        self._packets = PacketPublisher(self._zeromq, config, instance, self._fence, self._runtime)
         self.publisher = Publisher(
             [self._zeromq, *self._message_sinks],
             self._outbox,
@@ -401,7 +401,7 @@ class App:
 
     def _end(self, *, finished: bool) -> int:
         systemd.notify("STOPPING=1")
-        self.changes.stop()
+        self.changes.request_stop()
         if self.member:
             self.member.leave()
         self.snapshots.stop()
@@ -417,10 +417,10 @@ class App:
         for lane in self._lanes.threads:
             lane.join(left(_LANES_END))
         self._board.abandon()
-        self.second.stop()
         for classifier in self.second.classifiers:
-            if classifier.is_alive():
-                classifier.join(left(_CLASSIFIED))
+            classifier.request_stop()
+        for classifier in self.second.classifiers:
+            classifier.join(left(_CLASSIFIED))
         if self._rules_process:
             self._rules_process.stop(left(_FOUND))
         self.events.flush()
@@ -471,7 +471,6 @@ class App:
         if not self._lanes.join(self._limits.close):
             log.warning("the detector is left open: a lane is still inside it")
         rest: list[Callable[[], object]] = [self.sources.close]
-        rest += [row.close for row in self.second.classifiers if row.ident is None]  # never started
         if not self.sources.threads:
             rest.append(self.sources.decoder_pool.close)
         if self._mps:
@@ -590,7 +589,7 @@ class App:
             opened = self._in_time(undo, "opening classifiers", partial(self._patiently, open_all))
         second = SecondStage(config, opened, self.health.degrade, self.events.on_event, self._runtime)
         for classifier in second.classifiers:
-            undo.callback(classifier.close)
+            undo.callback(classifier.stop, 0.0)
         return second
 
     def _log_model(self) -> None:

@@ -42,6 +42,7 @@ LAYERS = (
     ("config",),
     ("log",),
     ("system",),
+    ("lifecycle",),
     ("etcd",),
     ("sources",),
     ("pipeline",),

@@ -23,8 +23,9 @@ from daemon.analytics.totals import Key
 from daemon.clock import Bell
 from daemon.config import EventsConfig
 from daemon.errors import ConfigError, LookoutError
+from daemon.lifecycle import ThreadPart
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.watchdog import Pulse
 from lookoutd.messages import Event
 
 log = structlog.get_logger(__name__)
@@ -35,8 +36,8 @@ _PRUNE_NS = 60_000_000_000
 _DAY_NS = 86_400_000_000_000
 
 
-class Journal(threading.Thread):
-    """Writes from its own thread, and reads in the caller's.
+class Journal(ThreadPart):
+    """Writes from its own thread, the rest at its end, and reads in the caller's.
 
     Args:
         path: of the database.
@@ -52,13 +53,13 @@ class Journal(threading.Thread):
     """
 
     def __init__(self, path: Path, config: EventsConfig, runtime: Runtime) -> None:
-        super().__init__(name="journal", daemon=True)
-        self.path, self._config, self._runtime, self._clock = path, config, runtime, runtime.clock
+        super().__init__("journal", runtime, is_vital=False)
+        self.path, self._config = path, config
         self.earlier: Earlier | None = None
         self.lost = 0
         self._waiting: deque[tuple[Event, Key | None]] = deque()
         self._grown = Counter[Key]()  # totals of events that are lost, for the next batch
-        self._bell, self._ending = Bell(), Stop()
+        self._bell = Bell()
         self._losing = threading.Lock()
         self._lost_here = 0  # since the last batch that was written
         self._pruned_ns = self._clock.monotonic_ns() - _PRUNE_NS
@@ -112,30 +113,25 @@ class Journal(threading.Thread):
         except (sqlite3.Error, msgspec.MsgspecError) as error:
             raise LookoutError(f"the journal cannot be read: {error}") from error
 
-    def stop(self, timeout_s: float) -> None:
-        """Write the rest and end, within the time."""
-        self._ending.set()
+    def request_stop(self) -> None:
+        super().request_stop()
         self._bell.ring()
-        if self.ident is None:
-            self._store.close()
-        else:
-            self.join(timeout_s)
 
-    def run(self) -> None:
-        try:
-            with self._runtime.watchdog.pulse(self.name, vital=False) as pulse:
-                while not self._ending.is_set:
-                    pulse.rest()
-                    self._bell.wait(_IDLE_S)
-                    pulse.beat()
-                    self.run_once()
-                    self._clock.wait(self._ending, _PAUSE_S)
-                self.run_once()
-        except Exception:
-            self._failed = True
-            log.exception("the journal has failed: events are published, and not kept")
-        finally:
-            self._store.close()
+    def work(self, pulse: Pulse) -> None:
+        while not self.ending.is_set:
+            pulse.rest()
+            self._bell.wait(_IDLE_S)
+            pulse.beat()
+            self.run_once()
+            self._clock.wait(self.ending, _PAUSE_S)
+        self.run_once()
+
+    def on_error(self, error: Exception) -> None:  # noqa: ARG002
+        self._failed = True
+        log.exception("the journal has failed: events are published, and not kept")
+
+    def close(self) -> None:
+        self._store.close()
 
     def run_once(self) -> None:
         """Write the waiting events, and remove old ones."""

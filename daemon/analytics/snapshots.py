@@ -24,11 +24,12 @@ from daemon.analytics.drawn_rules import drawn_on
 from daemon.analytics.event import Event
 from daemon.config import SnapshotsConfig
 from daemon.errors import ConfigError
+from daemon.lifecycle import ThreadPart
 from daemon.pipeline.drawing import jpeg, mark, with_boxes
 from daemon.pipeline.frames import Frame
 from daemon.rule_config import GateConfig, LineConfig, ZoneConfig
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.watchdog import Pulse
 from detectors.detections import Detections
 from detectors.port import DetectorError, Fetch, Lane
 
@@ -60,8 +61,8 @@ class _Job:
     requests: list[_Request]
 
 
-class EventSnapshots(threading.Thread):
-    """Writes pictures from its own thread.
+class EventSnapshots(ThreadPart):
+    """Writes pictures from its own thread; those that wait at its end, too.
 
     Attributes:
         lost: pictures that could not be written.
@@ -71,14 +72,13 @@ class EventSnapshots(threading.Thread):
     """
 
     def __init__(self, config: SnapshotsConfig, runtime: Runtime) -> None:
-        super().__init__(name="snapshots", daemon=True)
-        self._config, self._runtime, self._clock = config, runtime, runtime.clock
+        super().__init__("snapshots", runtime, is_vital=False)
+        self._config = config
         self.lost = 0
         self._lost_here = 0  # since the last picture that was written
         self._losing = threading.Lock()
         self._requests: dict[str, list[_Request]] = {}  # by source; a source is in one lane at a time
         self._jobs = queue.Queue[_Job](_MAX_WAITING)
-        self._ending = Stop()
         self._files: deque[tuple[Path, int]] = deque()  # oldest first, with size
         self._bytes = 0
         try:
@@ -129,23 +129,16 @@ class EventSnapshots(threading.Thread):
         except OSError:
             return None
 
-    def stop(self, timeout_s: float) -> None:
-        """Write what waits and end, within the time."""
-        self._ending.set()
-        if self.ident is not None:
-            self.join(timeout_s)
+    def work(self, pulse: Pulse) -> None:
+        while not (self.ending.is_set and self._jobs.empty()):
+            pulse.rest()
+            with suppress(queue.Empty):
+                job = self._jobs.get(timeout=_IDLE_S)
+                pulse.beat()
+                self.write(job)
 
-    def run(self) -> None:
-        try:
-            with self._runtime.watchdog.pulse(self.name, vital=False) as pulse:
-                while not (self._ending.is_set and self._jobs.empty()):
-                    pulse.rest()
-                    with suppress(queue.Empty):
-                        job = self._jobs.get(timeout=_IDLE_S)
-                        pulse.beat()
-                        self.write(job)
-        except Exception:
-            log.exception("pictures of events have failed: events go on without")
+    def on_error(self, error: Exception) -> None:  # noqa: ARG002
+        log.exception("pictures of events have failed: events go on without")
 
     def run_once(self) -> None:
         """Write the pictures that wait."""

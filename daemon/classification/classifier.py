@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import structlog
 
 from daemon.classification.crops import Crop, CropQueue
+from daemon.lifecycle import ThreadPart
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.watchdog import Pulse
 from detectors.port import DetectorError, DetectorUnavailableError, SecondDetector, SecondLane
 
 log = structlog.get_logger(__name__)
@@ -19,10 +19,11 @@ _GATHER_S = 0.005  # pause after a batch that was not full, so that this thread 
 OnResult = Callable[[Crop, str, float], None]
 
 
-class Classifier(threading.Thread):
+class Classifier(ThreadPart):
     """Owns a classifier's model, and one lane of it.
 
-    A classifier that fails looks at nothing more. Detection goes on without it.
+    A classifier that fails looks at nothing more. Detection goes on without it. Told to stop, it drops the looks that
+    are not done, and ends after the batch under way.
 
     Args:
         name: of the classifier.
@@ -44,40 +45,35 @@ class Classifier(threading.Thread):
         on_failure: Callable[[str, str], None],
         runtime: Runtime,
     ) -> None:
-        super().__init__(name=f"classifier-{name}", daemon=True)
+        super().__init__(f"classifier-{name}", runtime, is_vital=False)
         self.of = name
         self.queue, self.cutter = CropQueue(room), detector.cutter(room)
-        self._detector, self._runtime = detector, runtime
+        self._detector = detector
         self.model = detector.info
         self._on_result, self._on_failure = on_result, on_failure
-        self._ending = Stop()
 
-    def stop(self) -> None:
-        """Drop the looks that are not done, and end after the batch under way."""
+    def request_stop(self) -> None:
         self.queue.close("shutdown")
-        self._ending.set()
+        super().request_stop()
 
-    def run(self) -> None:
-        lane: SecondLane | None = None
+    def work(self, pulse: Pulse) -> None:
+        lane = self._detector.lane()
         try:
-            with self._runtime.watchdog.pulse(self.name, vital=False) as pulse:
-                lane = self._detector.lane()
-                while not self.queue.is_closed:
-                    pulse.rest()
-                    crops = self.queue.get(self._detector.info.max_batch, _IDLE_S)
-                    pulse.beat()
-                    self.cutter.release_done()
-                    if crops:
-                        self.run_once(lane, crops)
-                        if len(crops) < self._detector.info.max_batch:
-                            self._runtime.clock.wait(self._ending, _GATHER_S)
-        except Exception as error:  # noqa: BLE001 - libraries raise many kinds
-            self.fail(error)
+            while not self.queue.is_closed:
+                pulse.rest()
+                crops = self.queue.get(self._detector.info.max_batch, _IDLE_S)
+                pulse.beat()
+                self.cutter.release_done()
+                if crops:
+                    self.run_once(lane, crops)
+                    if len(crops) < self._detector.info.max_batch:
+                        self._clock.wait(self.ending, _GATHER_S)
         finally:
-            if lane:
-                with suppress(DetectorError):  # on a poisoned device the release fails, too
-                    lane.close()
-            self.close()
+            with suppress(DetectorError):  # on a poisoned device the release fails, too
+                lane.close()
+
+    def on_error(self, error: Exception) -> None:
+        self.fail(error)
 
     def run_once(self, lane: SecondLane, crops: Sequence[Crop]) -> None:
         """Classify one batch."""

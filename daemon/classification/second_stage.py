@@ -88,11 +88,6 @@ class SecondStage:
         for classifier in self.classifiers:
             classifier.start()
 
-    def stop(self) -> None:
-        """Drop all looks that are not done. The threads end after the batches under way."""
-        for classifier in self.classifiers:
-            classifier.stop()
-
     @property
     def models(self) -> dict[str, ModelInfo]:
         """The facts of each classifier's model, by name of the classifier."""

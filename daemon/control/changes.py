@@ -21,12 +21,14 @@ from daemon.control.plan import options_of
 from daemon.control.reload import Change, defaults_of, difference, is_same_model, suits
 from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
+from daemon.lifecycle import ThreadPart
 from daemon.pipeline.lanes import Generation, Lanes
 from daemon.pipeline.stages import BoxFilter
 from daemon.system import systemd
 from daemon.system.background import BackgroundTask
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
+from daemon.system.watchdog import Pulse
 from detectors.factory import Backend
 from detectors.port import Detector, DetectorError, Options
 
@@ -74,8 +76,10 @@ class _Request:
     opened_for: Config | None = None
 
 
-class Changes(threading.Thread):
+class Changes(ThreadPart):
     """Takes requests from any thread, and applies them in order in its own.
+
+    Told to end, it refuses those that wait, and finishes the current one.
 
     Args:
         reload_settings: reads keys and tokens again; the function that it returns puts them into use, and those
@@ -95,18 +99,16 @@ class Changes(threading.Thread):
         reload_settings: ReloadSettings,
         runtime: Runtime,
     ) -> None:
-        super().__init__(name="changes", daemon=True)
+        super().__init__("changes", runtime, is_vital=False)
         self.config = config
         self.reloads = {True: 0, False: 0}
         self._sources, self._lanes = sources, lanes
         self._loader, self._reload_settings = loader, reload_settings
-        self._runtime, self._clock = runtime, runtime.clock
         self._waiting: deque[_Request] = deque()
         self._parked: _Request | None = None  # waits for a model
         self._abandoned: list[BackgroundTask[Generation]] = []  # given up, still opening
         self._working = False
         self._reloading: Future[Change] | None = None  # submitted, not begun
-        self._stopping = Stop()
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
 
@@ -131,7 +133,7 @@ class Changes(threading.Thread):
         """
         request = _Request(read, reloads, persist, dry_run)
         with self._lock:
-            if self._stopping.is_set:
+            if self.ending.is_set:
                 request.future.set_exception(StoppingError())
             else:
                 self._waiting.append(request)
@@ -151,14 +153,13 @@ class Changes(threading.Thread):
         with self._lock:
             if self._waiting or self._parked or self._working or not condition():
                 return False
-            self._stopping.set()
+            self.ending.set()
             self._wake.notify()
             return True
 
-    def stop(self) -> None:
-        """Refuse all waiting requests. The current one is finished."""
+    def request_stop(self) -> None:
         with self._lock:
-            self._stopping.set()
+            self.ending.set()
             refused = [*self._waiting, *([self._parked] if self._parked else [])]
             self._waiting.clear()
             self._parked = None
@@ -166,16 +167,15 @@ class Changes(threading.Thread):
         for request in refused:
             self._abandon(request, StoppingError())
 
-    def run(self) -> None:
-        with self._runtime.watchdog.pulse(self.name, vital=False) as pulse:
-            while not self._stopping.is_set:
-                pulse.rest()
-                request = self._next()
-                pulse.beat()
-                if request:
-                    self._process(request)
-                with self._lock:
-                    self._working = False
+    def work(self, pulse: Pulse) -> None:
+        while not self.ending.is_set:
+            pulse.rest()
+            request = self._next()
+            pulse.beat()
+            if request:
+                self._process(request)
+            with self._lock:
+                self._working = False
 
     def _next(self) -> _Request | None:
         """The request whose model is ready, or the oldest request; None after half a second without one."""
@@ -184,9 +184,9 @@ class Changes(threading.Thread):
             if parked and parked.opening and parked.opening.done.is_set:
                 self._parked, self._working = None, True
                 return parked
-            if not (self._waiting or self._stopping.is_set):
+            if not (self._waiting or self.ending.is_set):
                 self._wake.wait(_POLL_S if parked else None)
-            if self._waiting and not self._stopping.is_set:
+            if self._waiting and not self.ending.is_set:
                 self._working = True
                 return self._waiting.popleft()
         if parked:
@@ -273,7 +273,7 @@ class Changes(threading.Thread):
     def _open(self, request: _Request, new: Config) -> None:
         """Open a model in the background, and process the request again when it is ready."""
         with self._lock:
-            stopping, superseded = self._stopping.is_set, self._parked
+            stopping, superseded = self.ending.is_set, self._parked
             if not stopping:
                 self._parked = request
         if stopping:

@@ -6,7 +6,6 @@ the coordinator, and the records that come from it, have threads of their own.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -29,8 +28,10 @@ from daemon.fleet.records import FleetView, MemberRecord, MemberState, Picture
 from daemon.fleet.reports import Reports
 from daemon.fleet.wanted import WantedSources
 from daemon.fleet_config import FleetConfig
+from daemon.lifecycle import ThreadPart
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
+from daemon.system.watchdog import Pulse
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -90,8 +91,8 @@ class MemberCounts:
     lost: int = 0
 
 
-class Member(threading.Thread):
-    """Runs from `start` to `stop`.
+class Member(ThreadPart):
+    """Runs from `start` to `request_stop`, and then gives up everything; its sources have ended by then.
 
     Attributes:
         membership: None while this daemon is no member.
@@ -106,15 +107,15 @@ class Member(threading.Thread):
     """
 
     def __init__(self, config: FleetConfig, seat: Seat, doors: Doors, runtime: Runtime) -> None:
-        super().__init__(name="fleet", daemon=True)
-        self._config, self._seat, self._doors, self._runtime = config, seat, doors, runtime
-        self._clock, self._own, self._grants = runtime.clock, seat.own, seat.grants
-        self._stopping, self._leaving = Stop(), False
-        self._stopping.on_set(seat.bell.ring)
+        super().__init__("fleet", runtime)
+        self._config, self._seat, self._doors = config, seat, doors
+        self._own, self._grants = seat.own, seat.grants
+        self._leaving = False
+        self.ending.on_set(seat.bell.ring)
         self.membership: Membership | None = None
         self.failure: str | None = None
         self._failed_as: type[LookoutError] = LookoutError
-        self.settled, self._ended = Stop(), Stop()
+        self.settled = Stop()
         self.refusal: LookoutError | None = None
         self.listeners: list[OnView] = []
         self.counts = MemberCounts()
@@ -159,35 +160,28 @@ class Member(threading.Thread):
         self._leaving = True
         self._seat.bell.ring()
 
-    def stop(self, timeout_s: float) -> None:
-        """Give up everything, after the sources have ended, and end within the time."""
+    def request_stop(self) -> None:
         self._leaving = True
-        self._stopping.set()
-        if self.ident is None:
-            self._calls.stop()
-            self._following.stop()
-            return
-        self._ended.wait(timeout_s)
+        super().request_stop()
 
-    def run(self) -> None:
+    def work(self, pulse: Pulse) -> None:
         self._calls.start()
         self._following.start()
-        try:
-            with self._runtime.watchdog.pulse(self.name) as pulse:
-                while not self._stopping.is_set:
-                    self._seat.bell.wait(_TURN_S)
-                    pulse.beat()
-                    self._turn()
-                pulse.rest()
-                self._leave()
-        except Exception as error:
-            log.exception("the fleet's member has failed")
-            self._runtime.on_failure(f"the fleet's member has failed: {error}")
-        finally:
-            self._grants.set_lease(None)
-            self._following.stop()
-            self._calls.stop()
-            self._ended.set()
+        while not self.ending.is_set:
+            self._seat.bell.wait(_TURN_S)
+            pulse.beat()
+            self._turn()
+        pulse.rest()
+        self._leave()
+
+    def on_error(self, error: Exception) -> None:
+        log.exception("the fleet's member has failed")
+        self._runtime.on_failure(f"the fleet's member has failed: {error}")
+
+    def close(self) -> None:
+        self._grants.set_lease(None)
+        self._following.stop()
+        self._calls.stop()
 
     # --- one turn --------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ Two placers at once are harmless: a want is written only if nothing has changed 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -15,8 +14,9 @@ from daemon.clock import Bell, Clock
 from daemon.fleet.placement import place
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, Membership
 from daemon.fleet.records import FleetView, Want
+from daemon.lifecycle import ThreadPart
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.watchdog import Pulse
 
 log = structlog.get_logger(__name__)
 
@@ -200,40 +200,33 @@ def _basis_of(view: FleetView) -> tuple[object, ...]:
     return view.members, view.drained, view.sources, view.wants, view.refused, view.seen, view.held
 
 
-class PlacerThread(threading.Thread):
+class PlacerThread(ThreadPart):
     """Runs a placer on the newest records. The member's thread, which follows them, hands them over with `notify`.
 
     An error of the placer never ends the daemon: its cameras go on, and another member may become the placer.
     """
 
     def __init__(self, placer: Placer, runtime: Runtime) -> None:
-        super().__init__(name="placer", daemon=True)
+        super().__init__("placer", runtime, is_vital=False)
         self.placer = placer
-        self._runtime, self._clock = runtime, runtime.clock
         self._newest: tuple[FleetView, Membership] | None = None
-        self._bell, self._stopping = Bell(), Stop()
-        self._stopping.on_set(self._bell.ring)
+        self._bell = Bell()
+        self.ending.on_set(self._bell.ring)
 
     def notify(self, view: FleetView, membership: Membership | None) -> None:
         """Hand over the newest records, and this member's lease; None while it has none. Returns at once."""
         self._newest = None if membership is None else (view, membership)
         self._bell.ring()
 
-    def stop(self, seconds: float) -> None:
-        self._stopping.set()
-        if self.ident is not None:
-            self.join(seconds)
-
-    def run(self) -> None:
-        with self._runtime.watchdog.pulse(self.name, vital=False) as pulse:
-            wait_s: float | None = None
-            while not self._stopping.is_set:
-                pulse.rest()
-                self._bell.wait(_REST_S if wait_s is None else wait_s)
-                pulse.beat()
-                if not self._stopping.is_set:
-                    wait_s = self._turn()
-                    self._clock.wait(self._stopping, _PACE_S)
+    def work(self, pulse: Pulse) -> None:
+        wait_s: float | None = None
+        while not self.ending.is_set:
+            pulse.rest()
+            self._bell.wait(_REST_S if wait_s is None else wait_s)
+            pulse.beat()
+            if not self.ending.is_set:
+                wait_s = self._turn()
+                self._clock.wait(self.ending, _PACE_S)
 
     def _turn(self) -> float | None:
         newest = self._newest

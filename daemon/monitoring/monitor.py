@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,15 @@ import structlog
 from daemon.appended_file import AppendedFile
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
+from daemon.lifecycle import ThreadPart
 from daemon.monitoring.probes import GpuReader, ProcessProbe
 from daemon.pipeline.ledger import CAUSES, ROW, STAGES, Ledger, Rows, percentiles, percentiles_of_each
 from daemon.pipeline.outbox import Outbox, Report
 from daemon.publish.publisher import Publisher
 from daemon.system import memory, systemd
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
 from daemon.system.tuning import name_threads
+from daemon.system.watchdog import Pulse
 from lookoutd.messages import ClassifierMetrics, Metrics, SourceMetrics, State, topic
 
 log = structlog.get_logger(__name__)
@@ -71,8 +71,8 @@ class Subject:
     classifiers: Callable[[], dict[str, ClassifierMetrics]] = dict
 
 
-class Monitor(threading.Thread):
-    """Reports metrics, and owns the probes and the file of frames.
+class Monitor(ThreadPart):
+    """Reports metrics, once more at its end, and owns the probes and the file of frames.
 
     Args:
         listeners: called with the rows of all frames.
@@ -95,14 +95,13 @@ class Monitor(threading.Thread):
         on_report: Callable[[Metrics], None] = lambda _: None,
         on_tick: Callable[[int], None] = lambda _: None,
     ) -> None:
-        super().__init__(name="monitor", daemon=True)
-        self._config, self._subject, self._runtime, self._clock = config, subject, runtime, runtime.clock
+        super().__init__("monitor", runtime)
+        self._config, self._subject = config, subject
         self._ledger, self._sources = subject.ledger, subject.sources
         self._on_report, self._on_tick = on_report, on_tick
         frames = config.frames_file
         self._frames = FrameFile(frames, subject.instance, self._ledger.sources) if frames else None
         self._listeners = (*listeners, self._frames.write) if self._frames else tuple(listeners)
-        self._ending = Stop()
         self._begun = self._since = self._clock.monotonic_ns()
         self._counts = self._ledger.counts()
         self._rows: list[Rows] = []
@@ -116,14 +115,6 @@ class Monitor(threading.Thread):
         self._subject.gpu.start()
         super().start()
 
-    def stop(self, timeout_s: float) -> None:
-        """Report once more and end, within the time."""
-        self._ending.set()
-        if self.ident is None:
-            self._close()
-        else:
-            self.join(timeout_s)
-
     def add_listener(self, listener: FrameStatsListener) -> None:
         """Add a listener; before the start."""
         self._listeners = (*self._listeners, listener)
@@ -132,21 +123,14 @@ class Monitor(threading.Thread):
         """Report at another interval, and take sources for stalled after another time."""
         self._config = config
 
-    def run(self) -> None:
-        try:
-            with self._runtime.watchdog.pulse(self.name) as pulse:
-                while not self._clock.wait(self._ending, min(_TICK_S, self._config.interval_s)):
-                    self._tick()
-                    pulse.beat()
-                self._drain()
-                self.report()
-        except Exception as error:
-            log.exception("monitor failed")
-            self._runtime.on_failure(f"monitor failed: {error}")
-        finally:
-            self._close()
+    def work(self, pulse: Pulse) -> None:
+        while not self._clock.wait(self.ending, min(_TICK_S, self._config.interval_s)):
+            self._tick()
+            pulse.beat()
+        self._drain()
+        self.report()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         self._subject.gpu.stop(_CLOSE_TIMEOUT_S)
         if self._frames:
             self._frames.close()

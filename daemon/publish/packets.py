@@ -10,19 +10,21 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import closing
 from typing import NamedTuple
 
 import structlog
 import zmq
 
-from daemon.clock import Clock
 from daemon.config import PublisherConfig
 from daemon.errors import LookoutError
+from daemon.lifecycle import ThreadPart
 from daemon.publish.fence import Fence, may_send
 from daemon.publish.subscribers import Subscribers
 from daemon.publish.zeromq import ZeroMqSink, sender
 from daemon.sources.port import PacketInfo
-from daemon.system.stop import Stop
+from daemon.system.runtime import Runtime
+from daemon.system.watchdog import Pulse
 from lookoutd.messages import Owner, Packet, Packets, encoder, topic, watched_source
 
 log = structlog.get_logger(__name__)
@@ -43,8 +45,10 @@ class _Waiting(NamedTuple):
     owner: Owner | None
 
 
-class PacketPublisher(threading.Thread):
-    """Publishes packets, from the first question for them on. Implements `daemon.capture.sinks.WatchedPackets`.
+class PacketPublisher(ThreadPart):
+    """Publishes packets. Its thread starts with the first question for them.
+
+    Implements `daemon.capture.sinks.WatchedPackets`.
 
     Its failure ends live video and nothing else.
 
@@ -57,16 +61,17 @@ class PacketPublisher(threading.Thread):
         watched: sources with a subscriber; another set whenever they change.
     """
 
-    def __init__(self, sink: ZeroMqSink, config: PublisherConfig, instance: str, fence: Fence, clock: Clock) -> None:
-        super().__init__(name="packets", daemon=True)
-        self._sink, self._config, self._instance, self._fence, self._clock = sink, config, instance, fence, clock
+    def __init__(
+        self, sink: ZeroMqSink, config: PublisherConfig, instance: str, fence: Fence, runtime: Runtime
+    ) -> None:
+        super().__init__("packets", runtime, is_vital=False)
+        self._sink, self._instance, self._fence = sink, instance, fence
         self._encode = encoder(config.encoding)
         self.watched: frozenset[str] = frozenset()
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0  # of `_waiting`
         self._index: Counter[str] = Counter()
         self._lock = threading.Lock()  # for the three above
-        self._ending = Stop()
         self._socket: zmq.Socket[bytes] | None = None
         self._endpoint: str | None = None
         self._reason: str | None = _OFF if config.packets == "off" else None
@@ -88,11 +93,14 @@ class PacketPublisher(threading.Thread):
             self._bytes += len(data)
             self._waiting.append(_Waiting(source, session, info, data, self._fence.owner(source)))
 
+    def start(self) -> None:
+        """Waits for the first question."""
+
     # --- for the publisher -----------------------------------------------------------------------------------------
 
     def answer(self, source: str) -> Packets:
         """Where the packets of a source are published; the first call opens the socket."""
-        if self._endpoint is None and self._reason is None and not self._ending.is_set:
+        if self._endpoint is None and self._reason is None and not self.ending.is_set:
             try:
                 self._open()
             except (LookoutError, OSError, RuntimeError) as error:
@@ -105,40 +113,36 @@ class PacketPublisher(threading.Thread):
         try:
             self._socket = socket
             self._endpoint = str(socket.getsockopt_string(zmq.LAST_ENDPOINT))
-            self.start()
+            super().start()
         except BaseException:
             self._socket = self._endpoint = None
             socket.close(linger=0)
             raise
         log.info("packets of watched sources are published", endpoint=self._endpoint)
 
-    def stop(self, timeout_s: float) -> None:
-        """End the thread, and close the socket; a second call does nothing."""
-        self._ending.set()
-        if self.ident is not None:
-            self.join(timeout_s)
-
     # --- the thread ------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def work(self, pulse: Pulse) -> None:
+        pulse.rest()
         socket = self._socket
         assert socket is not None  # noqa: S101 - `_open` sets it before the start
-        subscribers = Subscribers(socket, self._clock, _MAX_SUBSCRIBERS)
-        try:
+        with closing(Subscribers(socket, self._clock, _MAX_SUBSCRIBERS)) as subscribers:
             self._serve(socket, subscribers)
-        except Exception as error:
-            log.exception("packets are published no more")
-            self._endpoint, self._reason = None, f"it failed: {type(error).__name__}"
-        finally:
-            self._demand(frozenset())
-            subscribers.close()
-            socket.close(linger=0)
+
+    def on_error(self, error: Exception) -> None:
+        log.exception("packets are published no more")
+        self._endpoint, self._reason = None, f"it failed: {type(error).__name__}"
+
+    def close(self) -> None:
+        self._demand(frozenset())
+        if self._socket is not None:
+            self._socket.close(linger=0)
 
     def _serve(self, socket: zmq.Socket[bytes], subscribers: Subscribers) -> None:
         turns, put = 0, sender(socket)
-        while not self._ending.is_set:
+        while not self.ending.is_set:
             if self.watched:
-                self._clock.wait(self._ending, _GATHER_S)
+                self._clock.wait(self.ending, _GATHER_S)
                 self._send(put)
             else:
                 socket.poll(_IDLE_MS)

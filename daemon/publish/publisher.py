@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
+from daemon.lifecycle import ThreadPart
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Item, Note, Outbox, Report, Result
@@ -15,7 +16,7 @@ from daemon.publish.fence import Fence, Grants, may_send, owner_of_frame
 from daemon.publish.port import Sink
 from daemon.redact import scrub
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.watchdog import Pulse
 from lookoutd.messages import (
     Latency,
     Message,
@@ -36,8 +37,10 @@ _EVERY_S = 0.002  # live: pause between batches of messages, so that this thread
 _NEWCOMERS_NS = 20_000_000  # between two polls for new subscriptions
 
 
-class Publisher(threading.Thread):
+class Publisher(ThreadPart):
     """Sends the items of the outbox in order, and accounts for them.
+
+    Told to end it sends the rest first.
 
     Args:
         sinks: closed by this thread when it ends.
@@ -61,26 +64,17 @@ class Publisher(threading.Thread):
         answer: Callable[[str], Packets] | None,
         runtime: Runtime,
     ) -> None:
-        super().__init__(name="publisher", daemon=True)
+        super().__init__("publisher", runtime)
         self._sinks, self._outbox, self._ledger, self._instance = sinks, outbox, ledger, instance
-        self._runtime, self._clock, self._boxes = runtime, runtime.clock, boxes
+        self._boxes = boxes
         self._fence, self._answer = fence, answer
         self._build = MessageBuilder(instance, ledger, runtime.clock)
         self._looked_ns = 0  # for newcomers
         self._sending = runtime.ranges.named(f"{self.name} batch")
-        self._ending = Stop()
         self.has_subscribers = threading.Event()
         self._forgotten: list[str] = []  # since the last flush
         self._fenced = 0  # reports
         self._unsent: set[bytes] = set()  # topics of statuses
-
-    def stop(self, timeout_s: float) -> None:
-        """Send the rest, close the sinks and end, within a time limit."""
-        self._ending.set()
-        if self.ident is None:
-            self._close()
-        else:
-            self.join(timeout_s)
 
     def metrics(self) -> PublisherMetrics:
         subscriptions = sum(sink.subscriptions for sink in self._sinks)
@@ -128,20 +122,13 @@ class Publisher(threading.Thread):
         """Forget the status of a removed source."""
         self._outbox.report(Report(topic("status", source), None, source))
 
-    def run(self) -> None:
-        try:
-            with self._runtime.watchdog.pulse(self.name) as pulse:
-                while not self._ending.is_set:
-                    if self.run_once(_IDLE_S) and not self._outbox.lossless:
-                        self._clock.wait(self._ending, _EVERY_S)
-                    pulse.beat()
-                while self.run_once(0.0):
-                    pulse.beat()  # the rest
-        except Exception as error:
-            log.exception("publisher failed")
-            self._runtime.on_failure(f"publisher failed: {error}")
-        finally:
-            self._close()
+    def work(self, pulse: Pulse) -> None:
+        while not self.ending.is_set:
+            if self.run_once(_IDLE_S) and not self._outbox.lossless:
+                self._clock.wait(self.ending, _EVERY_S)
+            pulse.beat()
+        while self.run_once(0.0):
+            pulse.beat()  # the rest
 
     def run_once(self, timeout_s: float) -> int:
         """Send the waiting items; returns their number."""
@@ -250,6 +237,6 @@ class Publisher(threading.Thread):
                 if source is not None and self._answer is not None:
                     self._send(prefix, self._build.numbered(prefix, self._answer(source)))
 
-    def _close(self) -> None:
+    def close(self) -> None:
         for sink in self._sinks:
             sink.close()

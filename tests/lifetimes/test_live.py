@@ -21,6 +21,7 @@ from tests.lifetimes.live_viewer import LiveViewer
 from tests.lifetimes.parts import Maker
 from tests.lifetimes.rig import Listener, wait_until
 from tests.lifetimes.running import edit, running, wait_up
+from tests.support.runtime import runtime_of
 
 _HERE = SyntheticConfig(id="lib", fps=50, width=16, height=16)
 _THERE = AvConfig(id="cam", url=Url("rtsp://192.0.2.1/cam"), decode="cpu")
@@ -78,7 +79,7 @@ def test_a_viewer_that_does_not_read_loses_packets_and_nobody_a_message(tmp_path
 def test_where_packets_cannot_be_had_the_answer_says_why(packets: str) -> None:
     publisher = PublisherConfig(endpoint="tcp://127.0.0.1:*", packets=packets)
     sink = ZeroMqSink(publisher, SystemClock())
-    answer = PacketPublisher(sink, publisher, "run", NoFence(), SystemClock()).answer("cam")
+    answer = PacketPublisher(sink, publisher, "run", NoFence(), runtime_of(SystemClock())).answer("cam")
     sink.close()
     assert answer.endpoint is None
     assert answer.reason is not None
