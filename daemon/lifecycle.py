@@ -42,8 +42,10 @@ class Phase(Enum):
     REPORTS = 8, 0.85
     PUBLISHER = 9, 1.0
     STORES = 10, 1.0
-    LIBRARIES = 11, 1.0  # closed when nobody uses them; each has a limit of its own
-    WATCHDOG = 12, 1.0
+    MODELS = 11, 1.0  # libraries are closed when nobody uses them; each has a limit of its own
+    DECODERS = 12, 1.0
+    DRIVERS = 13, 1.0
+    WATCHDOG = 14, 1.0
 
     @property
     def share(self) -> float:
@@ -77,6 +79,7 @@ class Part(Protocol):
         ...
 
 
+_LIBRARIES = (Phase.MODELS, Phase.DECODERS, Phase.DRIVERS)
 PartT = TypeVar("PartT", bound=Part)
 
 
@@ -235,12 +238,12 @@ class Lifecycle:
         return part
 
     def start(self, stop: Stop) -> None:
-        """Start all parts in order, until `stop` is set.
+        """Start all parts in order, until `stop` is set. The intake comes first: requests come while a model warms up.
 
         Raises:
             StoppedError: see `Part.start`; and whatever a part raises.
         """
-        for part, _ in self._parts:
+        for part, _ in sorted(self._parts, key=lambda row: row[1] is not Phase.INTAKE):
             if stop.is_set:
                 return
             part.start()
@@ -254,14 +257,14 @@ class Lifecycle:
                 part.request_stop()
             until = begun + round(self._limits.stop * phase.share * 1e9)
             for part in rows if phase is not Phase.INTAKE else ():
-                part.join(self._limits.close if phase is Phase.LIBRARIES else self._left(until))
+                part.join(self._limits.close if phase in _LIBRARIES else self._left(until))
         return [name for part, phase in self._parts for name in part.join(_LEAST_S if phase is Phase.INTAKE else 0.0)]
 
     def undo(self) -> None:
         """Stop the parts of a daemon that cannot be built, the last one first, without patience."""
         for part, phase in reversed(self._parts):
             part.request_stop()
-            part.join(self._limits.close if phase is Phase.LIBRARIES else 0.0)
+            part.join(self._limits.close if phase in _LIBRARIES else 0.0)
 
     def leave_behind(self) -> None:
         """Stop none of the parts: a library is still inside one of them."""

@@ -53,9 +53,12 @@ LAYERS = (
     ("monitoring",),
     ("control",),
     ("fleet",),
+    ("parts",),
     ("http",),
     ("dashboard",),
-    ("app",),
+    ("seams",),
+    ("daemon",),
+    ("build",),
     ("batch",),
     ("commands",),
     ("bench",),
@@ -207,7 +210,7 @@ def test_no_thread_takes_a_name_that_python_keeps_for_itself() -> None:
     found: list[str] = []
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and any("Thread" in ast.unparse(base) for base in node.bases):
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Thread") for base in node.bases):
                 own = {target.attr for target in ast.walk(node) if isinstance(target, ast.Attribute)
                        and isinstance(target.ctx, ast.Store)}  # fmt: skip
                 own |= {method.name for method in node.body if isinstance(method, ast.FunctionDef)}

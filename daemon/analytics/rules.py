@@ -69,6 +69,10 @@ class Rules(Protocol):
         """Call a function, from any thread, when all events of before are delivered."""
         ...
 
+    def flush(self, seconds: float) -> bool:
+        """Wait until all events of before are delivered; returns whether they are."""
+        ...
+
 
 class RuleBook:
     """Implements `Rules` in the caller's thread. Any thread may change it.
@@ -167,6 +171,9 @@ class RuleBook:
 
     def after(self, call: Callable[[], None]) -> None:
         call()
+
+    def flush(self, seconds: float) -> bool:  # noqa: ARG002 - they are
+        return True
 
 
 class RulesStage:

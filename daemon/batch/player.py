@@ -9,12 +9,15 @@ from typing import Protocol
 
 import msgspec
 
-from daemon.app import App
 from daemon.batch.settings import Recipe
 from daemon.batch.sink import Ended, ResultSink
 from daemon.batch.writer import ResultWriter
+from daemon.build import build
 from daemon.config import Config
+from daemon.daemon import Daemon
 from daemon.errors import LookoutError
+from daemon.pipeline.ledger import Counts
+from daemon.seams import Seams
 from daemon.system.stop import Stop
 from lookoutd.messages import Model
 
@@ -50,7 +53,7 @@ class Player(Protocol):
         """Stop. Returns the exit code of a failure; a second call does nothing."""
 
 
-class AppPlayer:
+class DaemonPlayer:
     """Implements `Player`.
 
     Args:
@@ -62,30 +65,29 @@ class AppPlayer:
         self._recipe, self._stop = recipe, Stop()
         stop.on_set(self._stop.set)
         self._stop.on_set(wake)
-        self._sink = ResultSink(wake)
-        self._app: App | None = None
+        self._sink = ResultSink(wake, self._counts_of)
+        self._daemon: Daemon | None = None
         self._begun = False
         self._playing: dict[str, Path] = {}
 
     def open(self, clips: Mapping[str, Path]) -> Model:
         self._playing = dict(clips)
-        app = self._app = App(self._config(self._recipe.config), stop=self._stop, message_sinks=[self._sink])
-        app.ends_early = True
-        self._sink.counts_of = app.ledger.counts_of
-        info = app.model
+        seams = Seams(sinks=[self._sink], ends_early=True)
+        daemon = self._daemon = build(self._config(self._recipe.config), seams, stop=self._stop)
+        info = daemon.parts.model
         return Model(name=info.name, digest=info.digest, precision=info.precision, backend=info.backend)
 
     def play(self, clips: Mapping[str, Path], writers: Mapping[str, ResultWriter]) -> None:
         for source, writer in writers.items():
             self._sink.expect(source, writer)
-        if self._app is None:
+        if self._daemon is None:
             raise RuntimeError("open comes first")
         if self._begun:
             self._playing = {**self._playing, **clips}
-            self._change(self._app)
+            self._change(self._daemon)
         else:
             self._begun = True
-            self._app.start()
+            self._daemon.start()
 
     def drop(self, sources: list[str]) -> None:
         for source in sources:
@@ -100,25 +102,30 @@ class AppPlayer:
 
     @property
     def failure(self) -> int | None:
-        if self._app is None or self._app.health.failure is None:
+        if self._daemon is None or self._daemon.health.failure is None:
             return None
-        return self._app.health.exit_code
+        return self._daemon.health.exit_code
 
     def close(self) -> int | None:
-        app, self._app = self._app, None
+        app, self._daemon = self._daemon, None
         if app is None:
             return None
         app.request_stop()
         code = app.stop()
         return code if app.health.failure else None
 
-    def _change(self, app: App) -> None:
+    def _change(self, app: Daemon) -> None:
         """Let the daemon have the sources that play, and no others."""
         future = app.changes.submit(self._config)
         try:
             future.result(_CHANGE_S)
         except FutureTimeoutError as error:
             raise LookoutError("the clips that have ended cannot be closed: a library hangs; start again") from error
+
+    def _counts_of(self, source: str) -> Counts:
+        if self._daemon is None:
+            raise RuntimeError("open comes first")
+        return self._daemon.ledger.counts_of(source)
 
     def _config(self, config: Config) -> Config:
         sources = [self._recipe.source(source, path) for source, path in self._playing.items()]

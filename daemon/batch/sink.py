@@ -33,16 +33,13 @@ class ResultSink:
 
     Args:
         wake: called when a clip has ended.
-
-    Attributes:
-        counts_of: the account of a source; set before the first message.
+        counts_of: gives the account of a source.
     """
 
     subscriptions = 0
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self.counts_of: Callable[[str], Counts]
-        self._wake = wake
+    def __init__(self, wake: Callable[[], None], counts_of: Callable[[str], Counts]) -> None:
+        self._wake, self._counts_of = wake, counts_of
         self._writers: dict[str, ResultWriter] = {}
         self._formats: dict[str, VideoFormat] = {}
         self._ended: deque[Ended] = deque()
@@ -101,7 +98,7 @@ class ResultSink:
 
     def _finished(self, writer: ResultWriter, last: Status) -> Ended:
         try:
-            writer.finish(last.reason, self._formats.get(last.source), self.counts_of(last.source))
+            writer.finish(last.reason, self._formats.get(last.source), self._counts_of(last.source))
         except IncompleteError as error:
             return Ended(last.source, str(error))
         return Ended(last.source)

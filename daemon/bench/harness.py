@@ -9,9 +9,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from time import monotonic, monotonic_ns
 
-from daemon.app import CUT_SHORT, App
 from daemon.bench.steady import WINDOWS, RowLog, is_steady
 from daemon.bench.usage import Meter, Sample, Usage
+from daemon.daemon import CUT_SHORT, Daemon
 from daemon.errors import LookoutError
 from daemon.monitoring.probes import GpuProbe, open_gpu_probe
 from daemon.pipeline.ledger import CAUSES, Counts
@@ -96,7 +96,7 @@ class Window:
         return dict(Counter(reason for reason in reasons if reason))
 
 
-def warm_up(app: App, ids: Iterable[str], rows: RowLog, at_most_s: float) -> WarmUp:
+def warm_up(app: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float) -> WarmUp:
     """Wait until every source has published frames, and then until throughput and p99 are steady.
 
     Args:
@@ -117,14 +117,14 @@ def warm_up(app: App, ids: Iterable[str], rows: RowLog, at_most_s: float) -> War
     return WarmUp(up, steady, round(started - began, 2), round(monotonic() - started, 2))
 
 
-def watch(app: App, probe: GpuProbe, device: int, seconds: float | None) -> Window:
+def watch(app: Daemon, probe: GpuProbe, device: int, seconds: float | None) -> Window:
     """Measure for some seconds, or until all recordings have ended if `seconds` is None.
 
     Args:
         device: number of the GPU.
     """
     pause, formats = threading.Event(), app.sources.formats
-    meter = Meter(lambda: app.pids, probe, device)
+    meter = Meter(lambda: app.parts.pids, probe, device)
     before, begin = app.ledger.counts(), monotonic_ns()
     while not app.is_stopping:
         left = _TICK_S if seconds is None else seconds - (monotonic_ns() - begin) / 1e9

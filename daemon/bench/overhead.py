@@ -14,10 +14,10 @@ from time import monotonic, process_time
 
 import numpy as np
 
-from daemon.app import App
 from daemon.bench.listener import MESSAGES, listening
 from daemon.bench.moving import HEIGHT, WIDTH, MovingObjects
 from daemon.bench.rules_cost import four_rules
+from daemon.build import build
 from daemon.config import (
     BoardConfig,
     Config,
@@ -30,6 +30,7 @@ from daemon.config import (
     TrackingConfig,
 )
 from daemon.log import logging
+from daemon.seams import Seams
 from daemon.sources.port import DecodeBudget, Picture
 from detectors.detections import Detections
 from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched
@@ -93,10 +94,12 @@ def overhead(options: OverheadOptions) -> Overhead:
         monitor=MonitorConfig(interval_s=60),
     )
     with logging(LogConfig(level="error", format="console")):
-        app = App(
+        app = build(
             config,
-            open_detector=lambda _, detector_options: _Detector(detector_options, _boxes(options, each)),
-            make_source=lambda source, _: _Source(source),
+            Seams(
+                open_detector=lambda _, detector_options: _Detector(detector_options, _boxes(options, each)),
+                make_source=lambda source, _: _Source(source),
+            ),
         )
         with listening(app.endpoint) as listener:
             began, cpu = monotonic(), process_time()

@@ -15,7 +15,6 @@ from time import monotonic, monotonic_ns
 
 import numpy as np
 
-from daemon.app import App
 from daemon.bench.harness import WarmUp, Window, ended_well, probing, warm_up, watch
 from daemon.bench.latency import Histogram, Rowset, Second, SourceFigures
 from daemon.bench.listener import Stamps, listening
@@ -23,12 +22,15 @@ from daemon.bench.load import Load, PhasedSources, config_of
 from daemon.bench.recording import write_dropped
 from daemon.bench.steady import RowLog
 from daemon.bench.usage import Usage
+from daemon.build import build
 from daemon.config import Config, LogConfig
 from daemon.control.changes import OpenDetector
+from daemon.daemon import Daemon
 from daemon.errors import LookoutError
 from daemon.log import logging
 from daemon.monitoring.probes import GpuProbe
 from daemon.pipeline.ledger import Counts, Rows
+from daemon.seams import Seams
 from detectors.factory import open_detector as usual_detector
 from lookoutd.messages import Dropped, GpuMetrics
 
@@ -125,7 +127,7 @@ class _Played:
         plan: GPU memory plan, bytes.
     """
 
-    app: App
+    app: Daemon
     window: Window
     rows: Rows
     stamps: Stamps
@@ -165,14 +167,14 @@ def _play(
     log = RowLog(paced=load.paced)
     gpus = (probe.read() or [])[load.device : load.device + 1]
     began = monotonic_ns()
-    app = App(config, sinks=[log], open_detector=open_detector, make_source=PhasedSources(config, load))
+    app = build(config, Seams(rows=[log], open_detector=open_detector, make_source=PhasedSources(config, load)))
     made = monotonic()
     with listening(app.endpoint, frames_out) as listener:
         app.start()
         started = monotonic()
         warm = WarmUp(0, True, 0.0, 0.0) if load.until_end else warm_up(app, ids, log, load.warm_up)
         window = watch(app, probe, load.device, None if load.until_end else load.seconds)
-        plan = dict(app.memory_plan)
+        plan = dict(app.parts.memory_plan)
         if load.until_end:
             app.wait()
         code = app.stop()
@@ -190,12 +192,12 @@ def _play(
         daemon_s=round(made - began / 1e9, 3),
         lanes_s=round(started - made, 3),
         first_detections_s=round(first_s, 3),
-        parts=dict(app.model.startup),
+        parts=dict(app.parts.model.startup),
     )
     return _Played(app, window, rows, stamps, start_up, warm, gpus[0] if gpus else None, plan)
 
 
-def _whole(window: Window, app: App, rows: Rows) -> Window:
+def _whole(window: Window, app: Daemon, rows: Rows) -> Window:
     """The window from the first captured frame to the last sent one, with every frame."""
     captured = rows["captured_ns"][rows["captured_ns"] > 0]
     if not len(captured):
@@ -213,7 +215,7 @@ def _first_sent(rows: Rows) -> list[int]:
 
 
 def _figures(played: _Played, ids: Sequence[str], load: Load) -> Run:
-    window, model = played.window, played.app.model
+    window, model = played.window, played.app.parts.model
     counts = played.app.ledger.counts().values()
     rates = window.rates(ids)
     rowset = Rowset(played.rows, window, ids, paced=load.paced, stamps=played.stamps)
@@ -258,8 +260,8 @@ def _figures(played: _Played, ids: Sequence[str], load: Load) -> Run:
     )
 
 
-def _crops(app: App) -> dict[str, int]:
-    rows = app.second.metrics().values()
+def _crops(app: Daemon) -> dict[str, int]:
+    rows = app.parts.classifiers.metrics().values()
     if not rows:
         return {}
     return {

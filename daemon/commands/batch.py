@@ -16,7 +16,7 @@ from rich.console import Console
 from daemon.batch.clips import Clip, find_clips
 from daemon.batch.folder import ResultFolder
 from daemon.batch.opening import open_store
-from daemon.batch.player import AppPlayer
+from daemon.batch.player import DaemonPlayer
 from daemon.batch.progress import BatchProgress, LineProgress, TerminalProgress
 from daemon.batch.settings import recipe_of
 from daemon.batch.store import BatchView
@@ -79,7 +79,7 @@ def _work(options: BatchOptions, job: Job, config: Config, progress: BatchProgre
         undo.pop_all()
     bell = Bell()
     stop.on_set(bell.ring)
-    player = AppPlayer(job.recipe, bell.ring, stop)
+    player = DaemonPlayer(job.recipe, bell.ring, stop)
     worker = BatchWorker(job, store, player, progress, Waiting(SystemClock(), bell, stop))
     try:
         code = worker.run()

@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.live import Live
 
-from daemon.app import App
+from daemon.build import build
 from daemon.commands.run import check_page_libraries, serve_page
 from daemon.commands.watch import View
 from daemon.config import (
@@ -29,12 +29,14 @@ from daemon.config import (
     SourceConfig,
     SyntheticConfig,
 )
+from daemon.daemon import Daemon
 from daemon.dashboard.process import new_token, with_access
 from daemon.errors import ConfigError
 from daemon.log import logging
 from daemon.pipeline.ledger import Rows, percentiles
 from daemon.redact import Secret, Url
 from daemon.rule_config import LineConfig
+from daemon.seams import Seams
 from daemon.sources.synthetic import scene_of
 from daemon.sources.synthetic_clip import synthetic_clip
 from daemon.system.paths import demo_model
@@ -109,8 +111,8 @@ def demo(seconds: float, backend: Backend = "auto", *, page: bool = False) -> in
     with ExitStack() as stack:
         stack.enter_context(logging(LogConfig(level="warning", format="console")))
         config = _config(backend, token, tracked=page)
-        app = App(config, sinks=[rows.append])
-        scorer = Scorer(_STREETS, app.model.labels)
+        app = build(config, Seams(rows=[rows.append]))
+        scorer = Scorer(_STREETS, app.parts.model.labels)
         subscriber = stack.enter_context(Subscriber(app.endpoint, kinds=("detections", "status", "metrics")))
         stack.enter_context(stopping_on_signals(stop.set))
         stack.enter_context(_running(app))
@@ -167,7 +169,7 @@ def _config(backend: Backend, token: Secret | None, *, tracked: bool) -> Config:
 
 
 @contextmanager
-def _running(app: App) -> Iterator[None]:
+def _running(app: Daemon) -> Iterator[None]:
     app.start()
     try:
         yield
@@ -176,7 +178,7 @@ def _running(app: App) -> Iterator[None]:
 
 
 def _follow(
-    app: App, subscriber: Subscriber, scorer: Scorer, console: Console, until: float, stop: threading.Event
+    app: Daemon, subscriber: Subscriber, scorer: Scorer, console: Console, until: float, stop: threading.Event
 ) -> int:
     """Show and score messages until the time is over; returns the number of detections messages."""
     view, received, due = View(app.endpoint), 0, 0.0

@@ -10,11 +10,11 @@ from daemon.analytics.journal import try_journal
 from daemon.analytics.snapshots import try_snapshots
 from daemon.appended_file import AppendedFile
 from daemon.clock import SystemClock
-from daemon.config import Config
+from daemon.config import Config, HttpConfig
 from daemon.errors import ConfigError, LookoutError
 from daemon.fleet.opening import open_coordinator
 from daemon.fleet_config import FleetConfig
-from daemon.http import open_http
+from daemon.http import check_libraries
 from daemon.publish.zeromq import try_endpoint
 from daemon.system.tuning import raise_nofile_limit
 
@@ -36,12 +36,19 @@ def obstacles(config: Config, *, ports: bool) -> Iterator[str]:
     if ports:
         tries.append(lambda: try_endpoint(config.publisher))
         if config.http.enabled:
-            tries.append(lambda: open_http(config.http, SystemClock())[0].stop(0.0))
+            tries.append(lambda: _open_server(config.http))
     for each in tries:
         try:
             each()
         except LookoutError as error:
             yield str(error)
+
+
+def _open_server(config: HttpConfig) -> None:
+    check_libraries()
+    from daemon.http.kit import open_server
+
+    open_server(config, SystemClock())[0].stop(0.0)
 
 
 def _append_to(path: Path | None, key: str) -> None:

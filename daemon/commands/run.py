@@ -6,10 +6,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from daemon.app import App
+from daemon.build import build
 from daemon.clock import SystemClock
 from daemon.config import Config
 from daemon.control.source_store import SourceStore, load_effective, warn_if_overridden
+from daemon.daemon import Daemon
 from daemon.dashboard.addresses import DaemonAddress, server_key_of
 from daemon.dashboard.process import PageOrder, PageProcess, new_token, with_access
 from daemon.errors import ConfigError
@@ -61,10 +62,10 @@ def check_page_libraries() -> None:
         raise ConfigError(f"the page needs {error.name}: pip install '.[http]'") from error
 
 
-def serve_page(app: App, config: Config, token: Secret, on_ready: Callable[[str], None]) -> PageProcess:
+def serve_page(app: Daemon, config: Config, token: Secret, on_ready: Callable[[str], None]) -> PageProcess:
     """Start the page of a daemon whose HTTP API has this token."""
     key = server_key_of(config.publisher)
-    address = DaemonAddress("here", app.endpoint, app.http_url, token, key, is_here=True)
+    address = DaemonAddress("here", app.endpoint, app.parts.http_url, token, key, is_here=True)
     process = PageProcess(PageOrder(config.dashboard, [address], config.log), SystemClock(), on_ready)
     process.start()
     return process
@@ -74,22 +75,22 @@ def _run_once(config: Config, read: Callable[[], Config], token: Secret | None) 
     disable_core_dumps()
     if config.http.sources_file:
         SourceStore(config.http.sources_file).remove_leftovers()
-    stop, running, asked = Stop(), list[App](), Stop()
+    stop, running, asked = Stop(), list[Daemon](), Stop()
 
     def reload() -> None:
         asked.set()  # the daemon may not be built yet
         for app in running:
-            app.reload_file()
+            app.reload()
 
     with stopping_on_signals(stop.set, reload), logging(config.log):
         warn_if_overridden(config)
         try:
-            app = App(config, stop=stop, read=read)
+            app = build(config, stop=stop, read=read)
         except StoppedError:
             return 0
         running.append(app)
         if asked.is_set:
-            app.reload_file()
+            app.reload()
         with ExitStack() as stack:
             if token is not None:
                 stack.callback(serve_page(app, config, token, lambda _: None).close)

@@ -55,6 +55,8 @@ class AnyCapture(Protocol):
 class SourceManager:
     """Owns all sources. One thread changes them at a time; other threads read, start and stop.
 
+    Implements `daemon.lifecycle.Part`: it has ended when all captures have, and their processes.
+
     Attributes:
         captures: replaced as a whole at each change.
         decoder_pool: the decoders of this process.
@@ -68,6 +70,7 @@ class SourceManager:
         sinks: DaemonSinks,
         runtime: Runtime,
     ) -> None:
+        self.name = "sources"
         self._config, self._backend, self._make_source = config, backend, make_source
         self._sinks, self._runtime = sinks, runtime
         self._clock, self._limits = runtime.clock, runtime.limits
@@ -227,7 +230,7 @@ class SourceManager:
             if not self._stop.is_set:
                 self._start_local(unbegun)
 
-    def stop(self) -> None:
+    def request_stop(self) -> None:
         """Ask all sources to end; a source that is added later ends at once."""
         with self._lock:
             self._stop.set()
@@ -237,24 +240,31 @@ class SourceManager:
             capture_threads.stop()
         self._pool.stop()
 
-    def join(self, seconds: Callable[[], float]) -> None:
-        """Join the threads within the time that is left, then end the capture processes."""
+    def join(self, seconds: float) -> Sequence[str]:
+        """Join the threads within the time, and leave the others behind; then end the capture processes."""
+        until = self._clock.monotonic_ns() + round(seconds * 1e9)
         for thread in self._threads.threads if self._threads else ():
             if thread.ident is not None:
-                thread.join(seconds())
+                thread.join(max(0.0, (until - self._clock.monotonic_ns()) / 1e9))
         for capture in self.captures:
             if isinstance(capture, Capture) and not capture.ended:
                 capture.abandon()
-        if self._pool.ident is not None and not self._pool.ended.wait(seconds()):
+        if self._pool.ident is not None and not self._pool.ended.wait((until - self._clock.monotonic_ns()) / 1e9):
             self._pool.kill()
             self._pool.ended.wait(self._limits.close)
+        return [thread.name for thread in self.threads if thread.is_alive()]
 
-    def close(self) -> None:
+    def close_processes(self) -> None:
         """Release the memory of capture processes, once nobody uses their pictures."""
         if self._pool.ident is None:
             self._pool.close()
         else:
             self._pool.join()
+
+    def close_decoders(self) -> None:
+        """Close the decoders of this process, unless a library is still inside one: its capture closes them."""
+        if not self.threads:
+            self.decoder_pool.close()
 
     # ---------------------------------------------------------------------------------------------------------------
 

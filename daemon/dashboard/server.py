@@ -55,7 +55,8 @@ class Dashboard:
             log.warning("the page is not encrypted: set dashboard.tls_certificate, or put a proxy with TLS before it")
 
     def start(self) -> None:
-        self._server.serve(self._app, limited_websockets(), self.hub.start)
+        self._server.mount(self._app, limited_websockets(), self.hub.start)
+        self._server.start()
 
     @property
     def is_alive(self) -> bool:

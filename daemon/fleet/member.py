@@ -44,7 +44,7 @@ _NAME_TAKEN_NS = 3_000_000_000  # a name is waited for as long as a lease lasts,
 
 
 @dataclass(frozen=True)
-class Seat:
+class MemberContext:
     """The daemon, as its member sees it.
 
     Attributes:
@@ -63,8 +63,8 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Doors:
-    """Ways out of the process.
+class CoordinatorAccess:
+    """Ways to the coordinator.
 
     Attributes:
         open: opens a connection to the coordinator.
@@ -99,44 +99,52 @@ class Member(ThreadPart):
         failure: why the last call to the coordinator failed; None after a success.
         settled: set when the first attempt to join has come to an end: joined, or the coordinator is away.
         refusal: why this daemon cannot be a member; it stays None after the first success.
-        listeners: called in the thread of the records with each view; set before the start.
         counts: since the start.
+
+    Args:
+        on_view: called in the thread of the records with each view.
 
     Raises:
         LookoutError: the coordinator's address or files cannot be used.
     """
 
-    def __init__(self, config: FleetConfig, seat: Seat, doors: Doors, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        config: FleetConfig,
+        context: MemberContext,
+        coordinator: CoordinatorAccess,
+        on_view: OnView,
+        runtime: Runtime,
+    ) -> None:
         super().__init__("fleet", runtime)
-        self._config, self._seat, self._doors = config, seat, doors
-        self._own, self._grants = seat.own, seat.grants
+        self._config, self._context, self._access, self._tell_view = config, context, coordinator, on_view
+        self._own, self._grants = context.own, context.grants
         self._leaving = False
-        self.ending.on_set(seat.bell.ring)
+        self.ending.on_set(context.bell.ring)
         self.membership: Membership | None = None
         self.failure: str | None = None
         self._failed_as: type[LookoutError] = LookoutError
         self.settled = Stop()
         self.refusal: LookoutError | None = None
-        self.listeners: list[OnView] = []
         self.counts = MemberCounts()
         self._lease: LeaseKeeper | None = None
-        self._wanted, self._reports = WantedSources(seat.name), Reports(runtime.clock)
-        self._doubts = Doubts(seat.name, runtime.clock)
+        self._wanted, self._reports = WantedSources(context.name), Reports(runtime.clock)
+        self._doubts = Doubts(context.name, runtime.clock)
         self._to_release: set[str] = set()
         self._view: FleetView | None = None
         self._pace = Pace(config.connects_per_s, runtime.clock)
         self._begun_ns = self._not_before_ns = runtime.clock.monotonic_ns()
-        self._coordinator = doors.open()
-        self._calls = Calls(seat.bell.ring, self._coordinator.close, runtime)
+        self._coordinator = coordinator.open()
+        self._calls = Calls(context.bell.ring, self._coordinator.close, runtime)
         try:
-            self._following = Following(doors.open(), self._on_view, runtime.clock, runtime.on_failure)
+            self._following = Following(coordinator.open(), self._on_view, runtime.clock, runtime.on_failure)
         except BaseException:
             self._coordinator.close()
             raise
 
     def connect(self) -> Coordinator:
         """Another connection to the coordinator."""
-        return self._doors.open()
+        return self._access.open()
 
     @property
     def view(self) -> FleetView | None:
@@ -158,7 +166,7 @@ class Member(ThreadPart):
     def leave(self) -> None:
         """Claim nothing more, and tell the fleet that this member is about to leave. Returns at once."""
         self._leaving = True
-        self._seat.bell.ring()
+        self._context.bell.ring()
 
     def request_stop(self) -> None:
         self._leaving = True
@@ -168,7 +176,7 @@ class Member(ThreadPart):
         self._calls.start()
         self._following.start()
         while not self.ending.is_set:
-            self._seat.bell.wait(_TURN_S)
+            self._context.bell.wait(_TURN_S)
             pulse.beat()
             self._turn()
         pulse.rest()
@@ -279,19 +287,19 @@ class Member(ThreadPart):
     # --- membership ------------------------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        work = partial(self._coordinator.join, self._seat.name, self._record(), self._config.ttl_s)
+        work = partial(self._coordinator.join, self._context.name, self._record(), self._config.ttl_s)
         self._calls.begin(Call(work, self._joined, self._not_joined))
 
     def _joined(self, membership: Membership) -> None:
         if self._leaving:
             self._calls.begin(Call(membership.leave, lambda _: None, lambda _: None))
             return
-        self._lease = self._doors.keep(membership.renewal, self._config.ttl_s)
+        self._lease = self._access.keep(membership.renewal, self._config.ttl_s)
         self._lease.start()
         self._grants.set_lease(self._lease)
         self.membership, self.failure, self._view, self._reports = membership, None, None, Reports(self._clock)
         self.counts.joins += 1
-        log.info("joined the fleet", fleet=self._config.name, member=self._seat.name)
+        log.info("joined the fleet", fleet=self._config.name, member=self._context.name)
         self.settled.set()
 
     def _not_joined(self, error: LookoutError) -> None:
@@ -300,7 +308,7 @@ class Member(ThreadPart):
         is_away, now = isinstance(error, CoordinatorAwayError), self._clock.monotonic_ns()
         self._not_before_ns = now + (_AWAY_NS if is_away else _REFUSED_NS)
         if is_new:
-            log.warning("the fleet cannot be joined yet", member=self._seat.name, reason=str(error))
+            log.warning("the fleet cannot be joined yet", member=self._context.name, reason=str(error))
         limit_ns = round(self._config.ttl_s * 1e9) + _NAME_TAKEN_NS
         is_patient = isinstance(error, NameTakenError) and now - self._begun_ns < limit_ns
         if not (is_away or is_patient or self.settled.is_set):
@@ -370,19 +378,18 @@ class Member(ThreadPart):
 
     def _record(self) -> MemberRecord:
         state: MemberState = "leaving" if self._leaving else "ready"
-        return msgspec.structs.replace(self._seat.record(), state=state)
+        return msgspec.structs.replace(self._context.record(), state=state)
 
     def _pictures(self) -> dict[str, Picture]:
-        return {id: picture for id, picture in self._seat.pictures().items() if id in self._own}
+        return {id: picture for id, picture in self._context.pictures().items() if id in self._own}
 
     # --- the records' thread ---------------------------------------------------------------------------------------
 
     def _on_view(self) -> None:
-        self._seat.bell.ring()
+        self._context.bell.ring()
         view = self._following.view
         if view is not None:
-            for listener in self.listeners:
-                listener(view, self.membership)
+            self._tell_view(view, self.membership)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -404,5 +411,5 @@ class Member(ThreadPart):
         """Wait for the call that is under way: it may join, and its lease is to be given up as well."""
         until = self._clock.monotonic_ns() + _LAST_CALL_NS
         while self._calls.is_busy and self._clock.monotonic_ns() < until:
-            self._seat.bell.wait(_TURN_S)
+            self._context.bell.wait(_TURN_S)
             self._calls.deliver()

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from daemon.clock import Clock
-from daemon.config import HttpConfig
 from daemon.errors import ConfigError
 
-if TYPE_CHECKING:
-    from daemon.http.access import Access
-    from daemon.http.server import HttpServer
 
-
-def open_http(config: HttpConfig, clock: Clock) -> tuple[HttpServer, Access]:
-    """The server, bound to its port, and its access control.
+def check_libraries() -> None:
+    """Before `daemon.http.kit` is imported.
 
     Raises:
-        ConfigError: the port cannot be bound, a token cannot be read, or a library is not installed.
+        ConfigError: a library is not installed.
     """
     try:
-        from daemon.http.access import Access
-        from daemon.http.server import HttpServer
+        import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
     except ImportError as error:
         raise ConfigError(f"http needs {error.name}: pip install '.[http]'") from error
-    access = Access(config, clock)
-    return HttpServer(config), access

@@ -31,7 +31,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Histograms:
-    """Histograms of each stage's time since the start; a listener of the monitor."""
+    """Histograms of each stage's time since the start. The monitor gives it all rows."""
 
     def __init__(self) -> None:
         self._counts = {stage: np.zeros(len(_BUCKETS_S) + 1, np.int64) for stage in STAGES}
@@ -84,10 +84,10 @@ class Figures:
 class Exposition(Collector):
     """Collects a scrape: counters as of now, gauges of the monitor's last report."""
 
-    def __init__(self, ledger: Ledger, sources: SourceManager, figures: Figures) -> None:
+    def __init__(self, ledger: Ledger, sources: SourceManager, figures: Figures, histograms: Histograms) -> None:
         self._ledger, self._sources_now, self._figures = ledger, sources, figures
         self._fleet = FleetExposition(figures.fleet) if figures.fleet else None
-        self.histograms = Histograms()
+        self._histograms = histograms
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -101,7 +101,7 @@ class Exposition(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._frames()
         yield from self._sources()
-        yield self.histograms.family()
+        yield self._histograms.family()
         yield CounterMetricFamily(
             "lookout_bad_boxes", "Boxes with impossible values, dropped.", value=self._ledger.bad_boxes
         )

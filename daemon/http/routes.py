@@ -58,7 +58,7 @@ _Edit = Callable[[list[SourceConfig]], list[SourceConfig]]
 
 
 @dataclass(frozen=True)
-class Parts:
+class ApiContext:
     """The parts of a daemon that the API shows and changes.
 
     Attributes:
@@ -83,10 +83,10 @@ class Parts:
 class Routes:
     """All routes of one daemon."""
 
-    def __init__(self, parts: Parts, config: HttpConfig, access: Access) -> None:
-        self._parts, self._config, self._access = parts, config, access
-        self._events = EventReader(parts.events)
-        self._fleet = FleetCommands(parts.fleet) if parts.fleet else None
+    def __init__(self, context: ApiContext, config: HttpConfig, access: Access) -> None:
+        self._context, self._config, self._access = context, config, access
+        self._events = EventReader(context.events)
+        self._fleet = FleetCommands(context.fleet) if context.fleet else None
         self._snapshots, self._waiting = CapacityLimiter(_MAX_SNAPSHOTS), 0
         self._scrapes, self._trials = CapacityLimiter(1), CapacityLimiter(2)
         self._tag_key = secrets.token_bytes()
@@ -131,18 +131,20 @@ class Routes:
     # --- health ----------------------------------------------------------------------------------------------------
 
     async def _live(self, request: Request) -> Response:
-        return self._health(request, self._parts.health.problems(), self._parts.health.warnings())
+        return self._health(request, self._context.health.problems(), self._context.health.warnings())
 
     async def _startup(self, request: Request) -> Response:
-        reasons = [] if self._parts.health.is_ready else ["the model is being opened, or the sources have not started"]
+        reasons = (
+            [] if self._context.health.is_ready else ["the model is being opened, or the sources have not started"]
+        )
         return self._health(request, reasons)
 
     async def _ready(self, request: Request) -> Response:
         """Started, alive, the model at hand, and at least one source up, if there are any."""
-        reasons = [*self._parts.health.problems(), *self._parts.health.waits_for()]
-        if not self._parts.health.is_ready:
+        reasons = [*self._context.health.problems(), *self._context.health.waits_for()]
+        if not self._context.health.is_ready:
             reasons.append("not started, or stopping")
-        captures = self._parts.sources.captures
+        captures = self._context.sources.captures
         if captures and not any(capture.state in ("up", "ended") for capture in captures):
             states = ", ".join(f"{capture.id} {capture.state}" for capture in captures[:10])
             reasons.append(f"no source is up: {states}")
@@ -154,7 +156,7 @@ class Routes:
         return _json({"ok": not reasons, "reasons": shown}, 503 if reasons else 200)
 
     async def _metrics(self, _: Request) -> Response:
-        text = await to_thread.run_sync(self._parts.exposition.text, limiter=self._scrapes)
+        text = await to_thread.run_sync(self._context.exposition.text, limiter=self._scrapes)
         return Response(text, media_type=CONTENT_TYPE)
 
     async def _openapi(self, _: Request) -> Response:
@@ -163,8 +165,8 @@ class Routes:
     # --- sources ---------------------------------------------------------------------------------------------------
 
     async def _list(self, _: Request, __: Caller) -> Response:
-        captures = {capture.id: capture for capture in self._parts.sources.captures}
-        return _json([_row(source, captures.get(source.id)) for source in self._parts.changes.config.sources])
+        captures = {capture.id: capture for capture in self._context.sources.captures}
+        return _json([_row(source, captures.get(source.id)) for source in self._context.changes.config.sources])
 
     async def _show(self, request: Request, _: Caller) -> Response:
         return self._answer(self._source_of(request))
@@ -255,7 +257,7 @@ class Routes:
         if self._waiting >= _MAX_WAITING:
             raise HTTPException(503, f"{_MAX_WAITING} snapshots are waited for already", {"Retry-After": "1"})
         boxes = request.query_params.get("boxes", "false").lower() in _TRUE
-        render = partial(self._parts.snapshots.jpeg, source.id, _SNAPSHOT_TIMEOUT_S, boxes=boxes)
+        render = partial(self._context.snapshots.jpeg, source.id, _SNAPSHOT_TIMEOUT_S, boxes=boxes)
         self._waiting += 1
         try:
             picture, frame = await to_thread.run_sync(render, limiter=self._snapshots)
@@ -280,23 +282,23 @@ class Routes:
         return _json(self._events.counts(request))
 
     async def _show_daemon(self, _: Request, __: Caller) -> Response:
-        facts = self._parts.facts()
-        persists = self._parts.store is not None or self._fleet is not None
-        fleet = self._parts.fleet.name if self._parts.fleet else None
+        facts = self._context.facts()
+        persists = self._context.store is not None or self._fleet is not None
+        fleet = self._context.fleet.name if self._context.fleet else None
         return _json({**facts, "version": __version__, "persists": persists, "fleet": fleet})
 
     async def _show_config(self, _: Request, __: Caller) -> Response:
-        rules = self._parts.store is not None and self._parts.store.exists
+        rules = self._context.store is not None and self._context.store.exists
         return _json(
             {
-                **_plain(self._parts.changes.config),
-                "sources_from": str(self._parts.store.path) if rules and self._parts.store else None,
+                **_plain(self._context.changes.config),
+                "sources_from": str(self._context.store.path) if rules and self._context.store else None,
             }
         )
 
     async def _reload(self, _: Request, caller: Caller) -> Response:
         log.info("reload requested", by=caller.name, peer=caller.peer)
-        change = await self._submit(lambda _: self._parts.read(), reloads=True)
+        change = await self._submit(lambda _: self._context.read(), reloads=True)
         return _json(change.summary)
 
     async def _show_fleet(self, _: Request, __: Caller) -> Response:
@@ -317,7 +319,7 @@ class Routes:
     async def _edit(self, request: Request, caller: Caller, event: str, id: str, edit: _Edit) -> None:
         """Change the list of sources, persist it if the request says so, and log the change with its caller."""
         persist = request.query_params.get("persist", "false").lower() in _TRUE and self._fleet is None
-        if persist and self._parts.store is None:
+        if persist and self._context.store is None:
             raise HTTPException(400, "persist: http.sources_file is not set")
         edited: list[tuple[Sequence[SourceConfig], Sequence[SourceConfig]]] = []
 
@@ -336,7 +338,7 @@ class Routes:
                 await self._submit(read, dry_run=True)
                 await self._fleet.write(*edited[0])
             else:
-                await self._submit(read, persist=self._parts.store.write if persist and self._parts.store else None)
+                await self._submit(read, persist=self._context.store.write if persist and self._context.store else None)
         except HTTPException as error:
             log.info(f"{event}: not done", reason=error.detail, **audit)
             raise
@@ -356,7 +358,7 @@ class Routes:
             with suppress(RuntimeError):  # the server has stopped
                 loop.call_soon_threadsafe(done.set)
 
-        future = self._parts.changes.submit(read, reloads=reloads, persist=persist, dry_run=dry_run)
+        future = self._context.changes.submit(read, reloads=reloads, persist=persist, dry_run=dry_run)
         future.add_done_callback(notify)
         try:
             await asyncio.wait_for(done.wait(), _CHANGE_TIMEOUT_S)
@@ -368,7 +370,7 @@ class Routes:
 
     def _source_of(self, request: Request) -> SourceConfig:
         id = request.path_params["id"]
-        for source in self._parts.changes.config.sources:
+        for source in self._context.changes.config.sources:
             if source.id == id:
                 return source
         raise HTTPException(404, "no such source")
@@ -384,7 +386,7 @@ class Routes:
         return f'"{hmac.digest(self._tag_key, content, "sha256").hex()[:32]}"'
 
     def _row(self, source: SourceConfig) -> dict[str, Any]:
-        return _row(source, next((row for row in self._parts.sources.captures if row.id == source.id), None))
+        return _row(source, next((row for row in self._context.sources.captures if row.id == source.id), None))
 
     def _guarded(self, role: Role, handler: _Handled, *, has_body: bool = False) -> _Handler:
         """Require a token with that role.

@@ -33,6 +33,8 @@ _SHUTDOWN_TIMEOUT_S = 0.2  # for open requests; from Python 3.12 on uvicorn has 
 class HttpServer(threading.Thread):
     """Binds the port in the constructor, so that a port in use is known before anything slow starts.
 
+    `mount` comes before `start`.
+
     Args:
         section: of the configuration, for messages.
 
@@ -47,15 +49,15 @@ class HttpServer(threading.Thread):
         self._socket = _bind(config, section)
         self.port = int(self._socket.getsockname()[1])
         self._server: uvicorn.Server | None = None
-        self._on_start: Callable[[], None] = lambda: None
+        self._on_start: Callable[[], None] | None = None
 
-    def serve(
+    def mount(
         self,
         app: Starlette,
         websockets: type[asyncio.Protocol] | None = None,
-        on_start: Callable[[], None] = lambda: None,
+        on_start: Callable[[], None] | None = None,
     ) -> None:
-        """Start to serve.
+        """What is served from the start on.
 
         Args:
             websockets: protocol of WebSockets; None for none.
@@ -81,7 +83,6 @@ class HttpServer(threading.Thread):
             ssl_keyfile=config.tls_key,
         )
         self._server = uvicorn.Server(settings)
-        self.start()
 
     def run(self) -> None:
         server = self._server
@@ -94,7 +95,8 @@ class HttpServer(threading.Thread):
 
     async def _serve(self, server: uvicorn.Server) -> None:
         asyncio.get_running_loop().set_exception_handler(_on_loop_error)
-        self._on_start()
+        if self._on_start is not None:
+            self._on_start()
         await server.serve(sockets=[self._socket])
         for connection in [*server.server_state.connections]:
             connection.transport.abort()  # its client does not read the answer

@@ -52,7 +52,7 @@ class Sources(Protocol):
 
 
 @dataclass(frozen=True)
-class Subject:
+class MonitoredParts:
     """The parts of a daemon that a monitor reports on.
 
     Attributes:
@@ -89,11 +89,11 @@ class Monitor(ThreadPart):
     def __init__(
         self,
         config: MonitorConfig,
-        subject: Subject,
+        subject: MonitoredParts,
         runtime: Runtime,
         listeners: Sequence[FrameStatsListener] = (),
-        on_report: Callable[[Metrics], None] = lambda _: None,
-        on_tick: Callable[[int], None] = lambda _: None,
+        on_report: Sequence[Callable[[Metrics], None]] = (),
+        on_tick: Sequence[Callable[[int], None]] = (),
     ) -> None:
         super().__init__("monitor", runtime)
         self._config, self._subject = config, subject
@@ -114,10 +114,6 @@ class Monitor(ThreadPart):
         """
         self._subject.gpu.start()
         super().start()
-
-    def add_listener(self, listener: FrameStatsListener) -> None:
-        """Add a listener; before the start."""
-        self._listeners = (*self._listeners, listener)
 
     def reconfigure(self, config: MonitorConfig) -> None:
         """Report at another interval, and take sources for stalled after another time."""
@@ -140,14 +136,16 @@ class Monitor(ThreadPart):
         self._sources.housekeeping(self._config.stall_after_s)
         if self._clock.monotonic_ns() - self._since >= self._config.interval_s * 1e9:
             self.report()
-        self._on_tick(self._clock.monotonic_ns())
+        for tick in self._on_tick:
+            tick(self._clock.monotonic_ns())
 
     def report(self) -> Metrics:
         """Publish and log the metrics since the last report."""
         metrics = self.last = self._measure()
         self._ledger.forget_removed()
         self._subject.outbox.report(Report(topic("metrics"), metrics))
-        self._on_report(metrics)
+        for learn in self._on_report:
+            learn(metrics)
         total = metrics.latency["total"] if metrics.latency else None
         up = sum(source.state == "up" for source in metrics.sources.values())
         dropped = sum(getattr(source.dropped, cause) for source in metrics.sources.values() for cause in CAUSES)

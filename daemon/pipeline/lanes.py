@@ -163,6 +163,11 @@ class Generation:
 class Lanes:
     """The current generation, and retired ones that still finish a batch.
 
+    Implements `daemon.lifecycle.Part`: it has ended when no lane is in a batch. `retire` then closes the model.
+
+    Args:
+        stop: of the daemon.
+
     Attributes:
         info: of the current detector.
         threads: all lanes that have not ended.
@@ -174,8 +179,10 @@ class Lanes:
         sources: Sequence[SourceConfig],
         defaults: Defaults,
         pipeline: Pipeline,
+        stop: Stop,
     ) -> None:
-        self._pipeline, self._runtime = pipeline, pipeline.runtime
+        self.name = "lanes"
+        self._pipeline, self._runtime, self._stop = pipeline, pipeline.runtime, stop
         self._made = 0
         self._now = Generation(0, detector, sources, defaults, pipeline)
         self._retired: list[Generation] = []
@@ -196,11 +203,11 @@ class Lanes:
         """All lanes that have not ended."""
         return [thread for row in (*self._retired, self._now) for thread in row.threads if thread.is_alive()]
 
-    def start(self, stop: Stop) -> None:
+    def start(self) -> None:
         """Start all lanes and wait until each is warmed up.
 
         Raises:
-            StoppedError: `stop` is set.
+            StoppedError: the daemon is stopping.
             DetectorError: a lane fails.
         """
         with self._lock:
@@ -208,7 +215,18 @@ class Lanes:
             generation = self._now
             generation.go()
             generation.start()
-        generation.wait_ready(stop, self._runtime.limits.lane_start)
+        generation.wait_ready(self._stop, self._runtime.limits.lane_start)
+
+    def request_stop(self) -> None:
+        """The board takes no more frames."""
+        self._pipeline.board.close()
+
+    def join(self, seconds: float) -> Sequence[str]:
+        until = self._runtime.clock.monotonic_ns() + round(seconds * 1e9)
+        for thread in self.threads:
+            thread.join(max(0.0, (until - self._runtime.clock.monotonic_ns()) / 1e9))
+        self._pipeline.board.abandon()
+        return [thread.name for thread in self.threads]
 
     def prepare(
         self, detector: Detector, sources: Sequence[SourceConfig], defaults: Defaults, stop: Stop
@@ -289,8 +307,9 @@ class Lanes:
             now = self._now
         now.retire()
 
-    def join(self, seconds: float) -> bool:
-        """Wait until all detectors are closed, with a time limit; returns whether they are."""
+    def await_closed(self, seconds: float) -> None:
+        """Wait until all detectors are closed, with a time limit."""
         until = self._runtime.clock.monotonic_ns() + round(seconds * 1e9)
         rows = (*self._retired, self._now)
-        return all(row.join((until - self._runtime.clock.monotonic_ns()) / 1e9) for row in rows)
+        if not all(row.join((until - self._runtime.clock.monotonic_ns()) / 1e9) for row in rows):
+            log.warning("the detector is left open: a lane is still inside it")

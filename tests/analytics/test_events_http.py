@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from daemon.analytics.event import Event as Found
-from daemon.app import App
+from daemon.build import build
 from daemon.cli import invoke
 from daemon.clock import SystemClock
 from daemon.commands.events import line_of
@@ -29,6 +29,7 @@ from daemon.config import (
     SyntheticConfig,
 )
 from daemon.redact import Secret
+from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
 from lookoutd.client import Subscriber
 from lookoutd.messages import Counts, Detections, Event, Unseen, decode
@@ -59,7 +60,7 @@ class Running:
             events=EventsConfig(journal=journal, counts_interval_s=0.2, snapshots=_pictures(snapshots)),
             http=HttpConfig(enabled=True, port=self.port, token=Secret(TOKEN)),
         )
-        self.app = App(config, open_detector=lambda _, options: FakeDetector(options))
+        self.app = build(config, Seams(open_detector=lambda _, options: FakeDetector(options)))
         self.app.start()
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx.Client(base_url=self.url, headers=HEADERS, timeout=PATIENCE_S)
@@ -94,7 +95,7 @@ def test_a_subscriber_that_was_away_gets_the_rest(running: Running) -> None:
     """What it missed is what others got."""
     app = running.app
     with Subscriber(app.endpoint, kinds=("events",)) as subscriber:
-        assert app.publisher.has_subscribers.wait(PATIENCE_S)
+        assert app.parts.publishing.publisher.has_subscribers.wait(PATIENCE_S)
         app.events.on_event(crossing(0))
         (seen,) = receive_until(subscriber, _is_event)
         assert isinstance(seen, Event)
@@ -134,7 +135,7 @@ def _plain(message: object) -> dict[str, Any]:
 def test_counts_are_the_same_everywhere(running: Running) -> None:
     app = running.app
     with Subscriber(app.endpoint, kinds=("counts",), sources=["park"]) as subscriber:
-        assert app.publisher.has_subscribers.wait(PATIENCE_S)
+        assert app.parts.publishing.publisher.has_subscribers.wait(PATIENCE_S)
         app.events.on_event(crossing(source="park", kind="zone", phase="entered", rule="lawn", direction=None))
         (*_, counts) = receive_until(subscriber, lambda message: isinstance(message, Counts))
     (row,) = running.get("/api/v1/counts?source=park")["counts"]
@@ -215,7 +216,7 @@ def test_the_command_line_refuses_in_one_line(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize("command", [["-m", "daemon", "events"], [str(ROOT / "docs" / "examples" / "events.py")]])
 def test_crossings_are_printed_as_they_happen(running: Running, command: list[str]) -> None:
     """By the command, and by the document's example with nothing but pyzmq."""
-    publisher = running.app.publisher
+    publisher = running.app.parts.publishing.publisher
     wait_until(lambda: not publisher.metrics().subscriptions, "the subscribers of other tests are gone")
     reader = subprocess.Popen([sys.executable, *command, running.app.endpoint], stdout=subprocess.PIPE, cwd=ROOT)
     try:

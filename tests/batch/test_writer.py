@@ -156,8 +156,7 @@ def _status(state: str, reason: str | None = None, format: VideoFormat | None = 
 def _sink(*messages: Detections | Event | Status | Metrics) -> tuple[list[Ended], list[bytes]]:
     rung: list[None] = []
     lines: list[bytes] = []
-    sink = ResultSink(lambda: rung.append(None))
-    sink.counts_of = lambda _: _counts(1, 1)
+    sink = ResultSink(lambda: rung.append(None), lambda _: _counts(1, 1))
     sink.expect("clip-a", ResultWriter(HEADER, lines.append))
     for message in messages:
         sink.send(topic("any", "any"), message)
@@ -181,7 +180,7 @@ def test_the_sink_gives_up_a_clip_that_cannot_be_played() -> None:
 
 def test_the_sink_writes_nothing_of_a_clip_that_is_forgotten() -> None:
     lines: list[bytes] = []
-    sink = ResultSink(lambda: None)
+    sink = ResultSink(lambda: None, lambda _: _counts(1, 1))
     sink.expect("clip-a", ResultWriter(HEADER, lines.append))
     sink.forget("clip-a")
     sink.send(b"", _frame(0))

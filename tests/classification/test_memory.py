@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from daemon.app import App
+from daemon.build import build
 from daemon.classification.opening import open_classifiers
 from daemon.config import ClassifierConfig, Config, GpuConfig, TrackingConfig
 from daemon.control.plan import classifier_options, decoding_memory, with_classifiers
+from daemon.seams import Seams
 from daemon.sources.decode import NoHardwareDecoder
 from detectors.fake.detector import FakeDetector
 from detectors.port import ModelInfo, Options
@@ -78,16 +79,18 @@ def test_a_daemon_counts_its_classifiers() -> None:
         seen.append(model)
         return NoHardwareDecoder("none here")
 
-    app = App(
+    app = build(
         _config(),
-        open_detector=open_first,
-        open_classifier=lambda _, options: Planned(options, 30),
-        find_hardware=find_hardware,
+        Seams(
+            open_detector=open_first,
+            open_classifier=lambda _, options: Planned(options, 30),
+            find_hardware=find_hardware,
+        ),
     )
     try:
         assert reserved == [60 * MIB]
         assert seen[0].memory_bytes == 160 * MIB
-        assert dict(app.memory_plan) == {
+        assert dict(app.parts.memory_plan) == {
             "engine": 100 * MIB,
             "classifier color": 30 * MIB,
             "classifier kind": 30 * MIB,

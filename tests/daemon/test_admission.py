@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.app import App
+from daemon.build import build
 from daemon.capture.sinks import UNLIMITED, Quota
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig, parse
 from daemon.control.admission import Admission, max_min_rate
 from daemon.control.capacity import PictureCosts
+from daemon.daemon import Daemon
 from daemon.errors import SourceError
+from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
 from lookoutd.client import Subscriber
 from lookoutd.messages import Message, Status, VideoFormat
@@ -142,7 +144,7 @@ def test_what_the_detector_does_is_measured_and_shared() -> None:
         monitor=MonitorConfig(interval_s=1),
         admission="degrade",
     )
-    app = App(config, open_detector=lambda _, options: FakeDetector(options, 0.1))
+    app = build(config, Seams(open_detector=lambda _, options: FakeDetector(options, 0.1)))
     with Subscriber(app.endpoint, kinds=["status"]) as subscriber:
         app.start()
         try:
@@ -164,6 +166,6 @@ def _is_limited(source: str) -> Callable[[Message], bool]:
     return lambda row: isinstance(row, Status) and row.source == source and bool(_LIMITED.search(row.reason or ""))
 
 
-def _least_limited(app: App) -> int:
+def _least_limited(app: Daemon) -> int:
     """Frames of any source dropped by rate."""
     return min(count.dropped.rate_limit for count in app.ledger.counts().values())

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from daemon.app import App
+from daemon.build import build
 from daemon.config import (
     BoardConfig,
     Config,
@@ -26,6 +26,7 @@ from daemon.config import (
 )
 from daemon.monitoring.health import PART_FAILED
 from daemon.pipeline.stages import Defaults, filter_of
+from daemon.seams import Seams
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, DetectorUnavailableError, Image, Options, PreparedImage, StageTimes
@@ -69,7 +70,9 @@ class BreakingLane(FakeLane):
 
 def test_a_detector_that_fails_ends_the_process_with_its_own_code() -> None:
     """Never a daemon that runs on and detects nothing; and the frames it failed on are counted."""
-    app = App(_config(SyntheticConfig(id="cam", fps=100)), open_detector=lambda _, options: BreakingDetector(options))
+    app = build(
+        _config(SyntheticConfig(id="cam", fps=100)), Seams(open_detector=lambda _, options: BreakingDetector(options))
+    )
     assert app.run() == PART_FAILED
     counts = app.ledger.counts()["cam"]
     assert counts.dropped.detector_error >= 1
@@ -104,7 +107,7 @@ def test_a_server_that_is_away_costs_frames_only_where_they_get_old(mode: Litera
     pace: Literal["realtime", "fast"] = "realtime" if mode == "live" else "fast"
     source = SyntheticConfig(id="cam", fps=100, frames=60, pace=pace, width=32, height=32)
     config = _config(source, board=BoardConfig(mode=mode, depth=4))
-    app = App(config, open_detector=lambda _, options: AwayDetector(options, 4))
+    app = build(config, Seams(open_detector=lambda _, options: AwayDetector(options, 4)))
     assert app.run() == 0
     counts = app.ledger.counts()["cam"]
     assert counts.in_flight == 0
@@ -114,7 +117,7 @@ def test_a_server_that_is_away_costs_frames_only_where_they_get_old(mode: Litera
 def test_a_stop_does_not_wait_for_a_server_that_is_away() -> None:
     source = SyntheticConfig(id="cam", frames=60, pace="fast", width=32, height=32)
     config = _config(source, board=BoardConfig(mode="lossless", depth=4))
-    app = App(config, open_detector=lambda _, options: AwayDetector(options, float("inf")))
+    app = build(config, Seams(open_detector=lambda _, options: AwayDetector(options, float("inf"))))
     app.start()
     wait_until(lambda: app.ledger.counts()["cam"].published >= 3, "the server is away")
     app.request_stop()
@@ -127,7 +130,7 @@ def test_a_stop_does_not_wait_for_a_server_that_is_away() -> None:
 def test_a_lossless_run_with_several_lanes_keeps_each_source_in_order() -> None:
     sources = [SyntheticConfig(id=name, frames=100, pace="fast", width=32, height=32) for name in "abc"]
     config = _config(*sources, audience=True, lanes=3, board=BoardConfig(mode="lossless", depth=4))
-    app = App(config, open_detector=lambda _, options: FakeDetector(options))
+    app = build(config, Seams(open_detector=lambda _, options: FakeDetector(options)))
     with Subscriber(app.endpoint) as subscriber:
         assert app.run() == 0
         seqs: dict[str, list[int]] = {"a": [], "b": [], "c": []}
@@ -166,7 +169,7 @@ def _counts_all(message: Message) -> bool:
 def test_the_last_figures_add_up() -> None:
     """The last metrics message accounts for every frame, and says why there are no GPU figures."""
     config = _config(SyntheticConfig(id="cam", fps=50, frames=40), audience=True, monitor=MonitorConfig(interval_s=0.2))
-    app = App(config, open_detector=lambda _, options: FakeDetector(options))
+    app = build(config, Seams(open_detector=lambda _, options: FakeDetector(options)))
     with Subscriber(app.endpoint, kinds=["metrics"]) as subscriber:
         app.run()
         found = receive_until(subscriber, _counts_all)
@@ -261,11 +264,11 @@ def test_boxes_are_written_as_json_where_the_tracker_is_compiled(
     tracking = TrackingConfig(enabled=tracked)
     config = _config(SyntheticConfig(id="cam", frames=20, pace="fast"), audience=True, tracking=tracking)
     publisher = msgspec.structs.replace(config.publisher, encoding=encoding)
-    app = App(
+    app = build(
         msgspec.structs.replace(config, publisher=publisher, board=BoardConfig(mode="lossless", depth=4)),
-        open_detector=lambda _, options: FakeDetector(options),
+        Seams(open_detector=lambda _, options: FakeDetector(options)),
     )
-    assert app._boxes.is_compiled == is_written
+    assert app.parts.publishing.boxes.is_compiled == is_written
     with Subscriber(app.endpoint, kinds=["detections"]) as subscriber:
         assert app.run() == 0
         messages = receive_until(subscriber, has_seen(20, "cam"))
@@ -275,13 +278,13 @@ def test_boxes_are_written_as_json_where_the_tracker_is_compiled(
 
 def test_boxes_are_written_as_json_once_the_first_tracked_source_has_come() -> None:
     config = _config(SyntheticConfig(id="cam"))
-    app = App(config, open_detector=lambda _, options: FakeDetector(options))
+    app = build(config, Seams(open_detector=lambda _, options: FakeDetector(options)))
     app.start()
     try:
-        assert not app._boxes.is_compiled
+        assert not app.parts.publishing.boxes.is_compiled
         tracked = msgspec.structs.replace(config, tracking=TrackingConfig(enabled=True))
         app.changes.submit(lambda _: tracked).result(120)
-        assert app._boxes.is_compiled
+        assert app.parts.publishing.boxes.is_compiled
     finally:
         app.stop()
 
@@ -293,7 +296,7 @@ def test_the_status_says_where_frames_are_too_few_to_track() -> None:
         for name, fps, tracking in (("slow", 1, True), ("enough", 15, True), ("untracked", 1, False))
     ]
     config = _config(*sources, audience=True, board=BoardConfig(mode="lossless", depth=4))
-    app = App(config, open_detector=lambda _, options: FakeDetector(options))
+    app = build(config, Seams(open_detector=lambda _, options: FakeDetector(options)))
     with Subscriber(app.endpoint, kinds=["status", "detections"]) as subscriber:
         assert app.run() == 0
         messages = receive_until(subscriber, has_seen(20, *(source.id for source in sources)))

@@ -61,6 +61,14 @@ def test_consumers_start_first_and_stop_last(said: list[str], clock: ManualClock
     ]
 
 
+def test_what_takes_requests_starts_first(said: list[str], clock: ManualClock) -> None:
+    life = Lifecycle(clock, Limits())
+    life.add(Slow("lanes", said, clock), Phase.LANES)
+    life.add(Slow("changes", said, clock), Phase.INTAKE)
+    life.start(Stop())
+    assert said == ["changes starts", "lanes starts"]
+
+
 def test_a_phase_has_what_is_left_of_its_share(said: list[str], clock: ManualClock) -> None:
     """The parts of a phase are asked together, so that they end beside each other; the next have some time still."""
     life = Lifecycle(clock, Limits(stop=10.0))
@@ -100,8 +108,8 @@ def test_what_is_half_built_is_undone_from_its_end(said: list[str], clock: Manua
 def test_a_library_that_hangs_is_left_behind(clock: ManualClock) -> None:
     hangs, closed = threading.Event(), list[str]()
     life = Lifecycle(clock, Limits(close=0.01))
-    life.add(Closing("the decoder", hangs.wait, clock), Phase.LIBRARIES)
-    life.add(Closing("the model", lambda: closed.append("model"), clock), Phase.LIBRARIES)
+    life.add(Closing("the model", hangs.wait, clock), Phase.MODELS)
+    life.add(Closing("decoders", lambda: closed.append("decoders"), clock), Phase.DECODERS)
     try:
         assert life.stop() == []
         wait_until(lambda: closed, "the next one is closed")

@@ -316,7 +316,8 @@ def test_a_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch)
         ended.set()
 
     server = HttpServer(HttpConfig(enabled=True, port=0), "test")
-    server.serve(Starlette(routes=[WebSocketRoute("/", flood)]), connections.limited_websockets())
+    server.mount(Starlette(routes=[WebSocketRoute("/", flood)]), connections.limited_websockets())
+    server.start()
     try:
         with WebSocketClient(server.port, "/"):
             assert ended.wait(60)

@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from daemon.app import App
+from daemon.build import build
 from daemon.clock import SystemClock
-from daemon.fleet.member import Doors, Member
+from daemon.daemon import Daemon
+from daemon.fleet.member import CoordinatorAccess, Member
 from daemon.fleet.port import Coordinator
 from daemon.fleet.records import Owned, SourceRecord, Want
 from daemon.fleet_config import FleetConfig
+from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
 from tests.fleet.held_coordinator import HeldCoordinator
 from tests.fleet.lease_thread import LeaseThread
@@ -38,21 +40,25 @@ class Fleet:
         self.hooks: dict[str, Callable[[], None]] = {}
         self.stack = ExitStack()
 
-    def app(self, name: str, make_source: Any = None, limits: Any = LIMITS, **fleet: Any) -> App:
+    def app(self, name: str, make_source: Any = None, limits: Any = LIMITS, **fleet: Any) -> Daemon:
         """A daemon that is not started."""
         settings = {"ttl_s": TTL_S, "connects_per_s": 1000.0, **fleet}
         config = config_of(fleet=FleetConfig(coordinator="etcd://127.0.0.1:2379", member=name, **settings))
-        app = App(
+        app = build(
             config,
-            limits=limits,
-            open_detector=lambda _, options: FakeDetector(options, service_s=0.002),
-            make_source=make_source or partial(make, folder=self.folder),
-            doors=Doors(self.connect, lambda renewal, ttl_s: LeaseThread(renewal, ttl_s, SystemClock())),
+            Seams(
+                limits=limits,
+                open_detector=lambda _, options: FakeDetector(options, service_s=0.002),
+                make_source=make_source or partial(make, folder=self.folder),
+                coordinator=CoordinatorAccess(
+                    self.connect, lambda renewal, ttl_s: LeaseThread(renewal, ttl_s, SystemClock())
+                ),
+            ),
         )
         self.stack.callback(app.stop)
         return app
 
-    def start(self, name: str, **more: Any) -> App:
+    def start(self, name: str, **more: Any) -> Daemon:
         app = self.app(name, **more)
         app.start()
         return app
@@ -95,12 +101,12 @@ def fleet_in(folder: Path) -> Iterator[Fleet]:
         fleet.stack.close()
 
 
-def member_of(app: App) -> Member:
-    assert app.member is not None
-    return app.member
+def member_of(app: Daemon) -> Member:
+    assert app.parts.fleet is not None
+    return app.parts.fleet.member
 
 
-def wait_runs(app: App, *sources: str) -> None:
+def wait_runs(app: Daemon, *sources: str) -> None:
     """Wait until these sources, and no others, are up and give messages."""
     wait_until(
         lambda: {row.id for row in app.sources.captures} == {*sources}, "its sources", lambda: app.sources.captures

@@ -18,11 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from daemon.config import HttpConfig, TokenConfig, source_of
 from daemon.fleet.figures import FleetParts, OwnFigures
 from daemon.fleet.records import FleetView, Picture, SourceRecord
-from daemon.http import open_http
 from daemon.http.fleet import BODIES, FleetCommands, written_row
 from daemon.http.fleet_exposition import FleetExposition
+from daemon.http.kit import open_server
 from daemon.http.openapi import document
-from daemon.http.routes import Parts, Routes
+from daemon.http.routes import ApiContext, Routes
 from daemon.redact import Secret
 from tests.fleet.memory_coordinator import MemoryCoordinator, MemoryEngine
 from tests.fleet.site import Site
@@ -59,10 +59,11 @@ class Api:
         ]
         config = HttpConfig(enabled=True, port=0, tokens=tokens)
         nothing: list[Any] = [None] * 9
-        parts = Parts(*nothing, fleet=self.parts if fleet else None)  # type: ignore[misc]
-        server, access = open_http(config, ManualClock())
+        context = ApiContext(*nothing, fleet=self.parts if fleet else None)  # type: ignore[misc]
+        server, access = open_server(config, ManualClock())
         try:
-            server.serve(Routes(parts, config, access).starlette())
+            server.mount(Routes(context, config, access).starlette())
+            server.start()
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", headers=headers, timeout=60) as client:
                 yield client

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from daemon.app import App
+from daemon.build import build
 from daemon.clock import SystemClock
 from daemon.errors import LookoutError
 from daemon.fleet.kept_lease import KeptLease
@@ -18,11 +18,12 @@ from daemon.fleet.kubernetes_coordinator import KubernetesCoordinator
 from daemon.fleet.kubernetes_expiry import Expiry
 from daemon.fleet.kubernetes_membership import KubernetesMembership
 from daemon.fleet.kubernetes_names import Names, slug
-from daemon.fleet.member import Doors
+from daemon.fleet.member import CoordinatorAccess
 from daemon.fleet.opening import open_coordinator
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, NameTakenError
 from daemon.fleet.records import MemberRecord, Owned, Picture, SourceRecord, Want
 from daemon.fleet_config import FleetConfig
+from daemon.seams import Seams
 from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector
 from tests.fleet.etcd_server import Certificates
@@ -170,13 +171,15 @@ def test_daemons_share_sources(opened: Opened, server: KubernetesServer, tmp_pat
     with ExitStack() as stack:
         for name in ("one", "two"):
             settings = FleetConfig(coordinator="kubernetes://", member=name, ttl_s=5.0)
-            doors = Doors(connect, lambda renewal, ttl_s: KeptLease(renewal, ttl_s, SystemClock()))
-            app = App(
+            doors = CoordinatorAccess(connect, lambda renewal, ttl_s: KeptLease(renewal, ttl_s, SystemClock()))
+            app = build(
                 config_of(fleet=settings),
-                limits=LIMITS,
-                open_detector=lambda _, options: FakeDetector(options, service_s=0.002),
-                make_source=partial(make, folder=tmp_path),
-                doors=doors,
+                Seams(
+                    limits=LIMITS,
+                    open_detector=lambda _, options: FakeDetector(options, service_s=0.002),
+                    make_source=partial(make, folder=tmp_path),
+                    coordinator=doors,
+                ),
             )
             stack.callback(app.stop)
             app.start()

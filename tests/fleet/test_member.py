@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.app import App
 from daemon.clock import boottime_ns
+from daemon.daemon import Daemon
 from daemon.errors import LookoutError
 from daemon.fleet import doubts
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, NameTakenError
@@ -57,7 +57,8 @@ def test_a_claim_that_somebody_deletes_is_made_again(fleet: Fleet, monkeypatch: 
         fleet.engine.touch()
 
     def is_mended() -> bool:
-        owned, owner = fleet.owned.get("a"), app._fence.owner("a")
+        grants = app.parts.fleet.grants if app.parts.fleet else None
+        owned, owner = fleet.owned.get("a"), grants.owner("a") if grants else None
         return owned is not None and owner is not None and owned.epoch == owner.epoch > before["a"].epoch
 
     wait_until(is_mended, "it is claimed and granted again")
@@ -68,7 +69,7 @@ def test_a_claim_that_somebody_deletes_is_made_again(fleet: Fleet, monkeypatch: 
 def test_messages_have_the_epoch_of_the_claim(fleet: Fleet) -> None:
     app = fleet.start("one")
     with Subscriber(app.endpoint, kinds=("detections", "status")) as subscriber:
-        wait_until(app.publisher.has_subscribers.is_set, "it is heard")
+        wait_until(app.parts.publishing.publisher.has_subscribers.is_set, "it is heard")
         fleet.want("one", "a")
         first = receive_until(subscriber, lambda message: isinstance(message, Detections))
         epoch = fleet.owned["a"].epoch
@@ -228,7 +229,7 @@ def test_a_coordinator_that_refuses_ends_the_start(fleet: Fleet) -> None:
 # --- nothing happens alone -------------------------------------------------------------------------------------------
 
 
-def _stop_while(app: App, gate: Gate) -> None:
+def _stop_while(app: Daemon, gate: Gate) -> None:
     assert app.stop() == 0
     gate.open()
 
@@ -278,11 +279,11 @@ def test_a_reload_keeps_the_fleets_sources(fleet: Fleet) -> None:
     gate.close()
     fleet.want("one", "b")
     gate.wait_for_one()
-    app.reload_file().result(60)
+    app.reload().result(60)
     assert [row.id for row in app.changes.config.sources] == ["a"]
     gate.open()
     wait_runs(app, "a", "b")
-    app.reload_file().result(60)
+    app.reload().result(60)
     wait_runs(app, "a", "b")
 
 

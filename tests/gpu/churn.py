@@ -21,18 +21,20 @@ from time import monotonic
 
 import numpy as np
 
-from daemon.app import App
 from daemon.bench.harness import Window, ended_well, probing, warm_up, watch
 from daemon.bench.latency import Rowset
 from daemon.bench.listener import listening
 from daemon.bench.load import Load, config_of
 from daemon.bench.steady import RowLog
+from daemon.build import build
 from daemon.commands.report import Table, number
 from daemon.commands.report.tables import show, write_json
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
+from daemon.daemon import Daemon
 from daemon.errors import LookoutError, SourceError
 from daemon.log import logging
 from daemon.monitoring.probes import GpuProbe, ProcessProbe
+from daemon.seams import Seams
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget, Picture, Reader, Skipped, Source
@@ -98,7 +100,7 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
     ):
         flag = Path(folder) / "break"
         make = partial(_make_breakable, victims=frozenset(ids[:victims]), flag=flag)
-        app = App(config, make_source=make, sinks=[rows])
+        app = build(config, Seams(make_source=make, rows=[rows]))
         with listening(app.endpoint):
             churning = _Churning(app, flag, drops, probe, load.device)
             app.start()
@@ -135,7 +137,7 @@ def _p99(rowset: Rowset) -> float:
     return latency["p99"]
 
 
-def _watch_while(app: App, probe: GpuProbe, device: int, going: Callable[[], bool]) -> Window:
+def _watch_while(app: Daemon, probe: GpuProbe, device: int, going: Callable[[], bool]) -> Window:
     """A window that lasts while a condition holds."""
     first = last = watch(app, probe, device, 0.25)
     while going():
@@ -152,7 +154,7 @@ class _Churning(threading.Thread):
         problem: why it ended early.
     """
 
-    def __init__(self, app: App, flag: Path, drops: int, probe: GpuProbe, device: int) -> None:
+    def __init__(self, app: Daemon, flag: Path, drops: int, probe: GpuProbe, device: int) -> None:
         super().__init__(daemon=True)
         self.problem: str | None = None
         self.resources: list[Resources] = []
@@ -185,7 +187,7 @@ class _Churning(threading.Thread):
 
     def _sample(self) -> Resources:
         """The minimum of a second: a file may be open for a moment."""
-        probe, looks = ProcessProbe(lambda: self._app.pids), []
+        probe, looks = ProcessProbe(lambda: self._app.parts.pids), []
         for _ in range(_SAMPLES):
             threading.Event().wait(1.0 / _SAMPLES)
             looks.append(probe.read())

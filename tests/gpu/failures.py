@@ -21,10 +21,11 @@ import onnx
 import pytest
 import structlog
 
-from daemon.app import App
+from daemon.build import build
 from daemon.config import Config, LogConfig, ModelConfig, PublisherConfig, SyntheticConfig
 from daemon.log import logging
 from daemon.monitoring.health import PART_FAILED
+from daemon.seams import Seams
 from detectors.cuda import Device, DeviceBuffer, Module, Stream
 from detectors.nvrtc import compile_cubin
 from detectors.port import DetectorError, Options, PostprocessParams
@@ -144,7 +145,7 @@ def _poisoned(options: Options, endpoint: str) -> int:
         sources=[SyntheticConfig(id="street")],
         publisher=PublisherConfig(endpoint=endpoint, wait_for_subscriber_s=60),
     )
-    app = App(config, open_detector=lambda _backend, _options: TrtDetector(options))
+    app = build(config, Seams(open_detector=lambda _backend, _options: TrtDetector(options)))
     threading.Timer(2.0, _write_astray, (options,)).start()
     with logging(LogConfig(format="json")):
         return app.run()

@@ -22,14 +22,16 @@ from time import sleep
 import msgspec
 import numpy as np
 
-from daemon.app import App
 from daemon.bench.harness import probing, warm_up, watch
 from daemon.bench.listener import listening
 from daemon.bench.load import Load, config_of
 from daemon.bench.steady import RowLog
+from daemon.build import build
 from daemon.config import LogConfig
+from daemon.daemon import Daemon
 from daemon.log import logging
 from daemon.monitoring.probes import GpuProbe
+from daemon.seams import Seams
 from daemon.system.affinity import interrupts
 
 _SETTLE_S = 1.0
@@ -65,7 +67,7 @@ def main() -> int:
     config = msgspec.structs.replace(config, gpu=msgspec.structs.replace(config.gpu, avoid_interrupts=False))
     rows = RowLog(paced=True)
     with logging(LogConfig(level="error", format="console")):
-        app = App(config, sinks=[rows])
+        app = build(config, Seams(rows=[rows]))
         with listening(app.endpoint), probing() as probe:
             app.start()
             try:
@@ -76,13 +78,13 @@ def main() -> int:
     return 0
 
 
-def _turns(app: App, probe: GpuProbe, rows: RowLog, seconds: float, rounds: int) -> None:
+def _turns(app: Daemon, probe: GpuProbe, rows: RowLog, seconds: float, rounds: int) -> None:
     cores, core = os.sched_getaffinity(0), _busiest()
     sys.stdout.write(
         "threads run     interrupts/s  frames/s  superseded  captured to sent, p50, p99, worst    publisher's CPU\n"
     )
     for mode in ("anywhere", "elsewhere", "publisher on it") * rounds:
-        for pid in app.pids:
+        for pid in app.parts.pids:
             _keep(map(int, os.listdir(f"/proc/{pid}/task")), cores - {core} if mode == "elsewhere" else cores)
         if mode == "publisher on it":
             _keep([thread.native_id or 0 for thread in threading.enumerate() if thread.name == "publisher"], {core})
@@ -97,7 +99,7 @@ def _turns(app: App, probe: GpuProbe, rows: RowLog, seconds: float, rounds: int)
             f"{window.usage.cpu_us_by_thread['publisher']:12.1f} us a frame\n"
         )
         sys.stdout.flush()
-    for pid in app.pids:
+    for pid in app.parts.pids:
         _keep(map(int, os.listdir(f"/proc/{pid}/task")), cores - {core})
     for other in (core, next(iter(cores - {core}))):
         sys.stdout.write(f"of core {other} a loop does not get {_missing(other)}\n")

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import msgspec
 import psutil
 import pytest
 
-from daemon.app import App
+from daemon.build import build
 from daemon.capture.processes.worker import PROGRAM
 from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig, check
+from daemon.daemon import Daemon
 from daemon.pipeline.ledger import Counts
 from daemon.redact import Url
+from daemon.seams import Seams
 from daemon.system.limits import Limits
 from detectors.detections import Detections as Found
 from detectors.port import Image, StageTimes
@@ -67,16 +70,10 @@ def _config(clip: Path, processes: int, *, sources: int = 4, mode: str = "lossle
     )
 
 
-def _app(config: Config, *, on_gpu: bool, limits: Limits | None = None) -> App:
+def _app(config: Config, *, on_gpu: bool, limits: Limits | None = None) -> Daemon:
     """With the stand-in for the GPU's decoder, or with FFmpeg."""
-    if on_gpu:
-        return App(
-            config,
-            limits=limits,
-            open_detector=lambda _, o: SeeingDetector(o),
-            find_hardware=lambda _, __: FakeBackend(6),
-        )
-    return App(config, limits=limits, open_detector=lambda _, o: SeeingDetector(o))
+    seams = Seams(limits=limits or Limits(), open_detector=lambda _, options: SeeingDetector(options))
+    return build(config, replace(seams, find_hardware=lambda _, __: FakeBackend(6)) if on_gpu else seams)
 
 
 def _run(config: Config, *, on_gpu: bool) -> dict[tuple[str, int], tuple[int | None, object]]:
@@ -111,15 +108,16 @@ def test_sources_beyond_the_gpus_sessions_have_processes_of_their_own(reordered:
     *others, last = config.sources
     insisting = msgspec.structs.replace(last, decode="nvdec")
     config = check(msgspec.structs.replace(config, sources=[*others, insisting]))
-    app = App(
-        config, open_detector=lambda _, o: SeeingDetector(o), find_hardware=lambda _, __: FakeBackend(6, sessions=2)
+    app = build(
+        config,
+        Seams(open_detector=lambda _, o: SeeingDetector(o), find_hardware=lambda _, __: FakeBackend(6, sessions=2)),
     )
     with Subscriber(app.endpoint, kinds=["detections", "status"], high_water_mark=10_000) as subscriber:
         app.start()
         with closing(_Stopping(app)):
             left = {source.id for source in config.sources}
             receive_until(subscriber, lambda message: _is_seen(message, left))
-            formats, pids = app.sources.formats, app.pids
+            formats, pids = app.sources.formats, app.parts.pids
             nice = sorted(psutil.Process(pid).nice() for pid in pids)
             app.sources.add([app.sources.make(msgspec.structs.replace(others[0], id="late"))])
             receive_until(subscriber, is_state("late", "up"))
@@ -152,11 +150,11 @@ def test_a_process_that_dies_costs_its_sources_a_pause_and_the_others_nothing(re
         app.start()
         with closing(_Stopping(app)):
             until(lambda message: isinstance(message, Detections) and message.seq >= 10)
-            os.kill(app.pids[1], signal.SIGKILL)
+            os.kill(app.parts.pids[1], signal.SIGKILL)
             until(lambda message: isinstance(message, Status) and "SIGKILL" in (message.reason or ""))
             until(is_state("clip-2", "up"))
             until(lambda message: isinstance(message, Detections) and message.source == "clip-2")
-            pids = app.pids
+            pids = app.parts.pids
         while (message := subscriber.receive(0.5)) is not None:
             messages.append(message)
     assert not any(psutil.pid_exists(pid) for pid in pids[1:])
@@ -178,7 +176,7 @@ def test_a_process_that_hangs_is_replaced(reordered: Path) -> None:
         app.start()
         with closing(_Stopping(app)):
             receive_until(subscriber, is_state("clip-0", "up"))
-            os.kill(app.pids[1], signal.SIGSTOP)
+            os.kill(app.parts.pids[1], signal.SIGSTOP)
             told = receive_until(subscriber, is_state("clip-0", "down"))
             assert "no sign of life for 5 s" in str(told[-1].reason)  # type: ignore[union-attr]
             receive_until(subscriber, is_state("clip-0", "up"))
@@ -191,7 +189,7 @@ def test_a_process_that_hangs_does_not_outlive_the_daemon(reordered: Path) -> No
         app.start()
         with closing(_Stopping(app)):
             receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq >= 10)
-            pids = app.pids[1:]
+            pids = app.parts.pids[1:]
             os.kill(pids[0], signal.SIGSTOP)
     # The thread that reaps it may still be at it.
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "its processes are gone")
@@ -205,9 +203,9 @@ def _has_ended(message: Message, left: set[str]) -> bool:
 
 
 class _Stopping:
-    """Ends a running App at the end of a block, whatever happens in it."""
+    """Ends a running Daemon at the end of a block, whatever happens in it."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Daemon) -> None:
         self._app = app
 
     def close(self) -> None:
@@ -221,7 +219,7 @@ def test_a_recording_whose_process_died_is_not_played_again(reordered: Path) -> 
         app.start()
         with closing(_Stopping(app)):
             receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq > 3)
-            os.kill(app.pids[1], signal.SIGKILL)
+            os.kill(app.parts.pids[1], signal.SIGKILL)
             receive_until(subscriber, is_state("clip-0", "ended"))
             app.wait()
     assert "SIGKILL" in app.sources.failures["clip-0"]
@@ -274,10 +272,9 @@ def test_signals_for_all_are_for_the_daemon(reordered: Path, tmp_path: Path) -> 
 def test_a_full_decoder_is_shared_over_capture_processes(reordered: Path) -> None:
     """Two that ask for all of it decode half of their pictures, as far as others do not need them, and say so."""
     config = _config(reordered, 2, sources=2, mode="live", loop=True, decode="auto")
-    app = App(
+    app = build(
         check(msgspec.structs.replace(config, admission="degrade")),
-        open_detector=lambda _, o: SeeingDetector(o),
-        find_hardware=lambda _, __: FakeBackend(6, share=0.94),
+        Seams(open_detector=lambda _, o: SeeingDetector(o), find_hardware=lambda _, __: FakeBackend(6, share=0.94)),
     )
 
     def is_told(message: Message) -> bool:
@@ -300,7 +297,7 @@ def test_a_full_decoder_is_shared_over_capture_processes(reordered: Path) -> Non
         assert limited + late > 0.35 * captured, id
 
 
-def _limited(app: App, since: dict[str, Counts]) -> list[int]:
+def _limited(app: Daemon, since: dict[str, Counts]) -> list[int]:
     """Pictures of each source left out by rate limit."""
     counts = app.ledger.counts()
     return [counts[id].dropped.rate_limit - before.dropped.rate_limit for id, before in since.items()]
@@ -316,11 +313,7 @@ def test_admission_reaches_capture_processes(reordered: Path) -> None:
     """A detector that does 10 frames a second has less for two sources of 30 each."""
     config = _config(reordered, 2, sources=2, mode="live", loop=True, decode="auto")
     slow = check(msgspec.structs.replace(config, admission="degrade"))
-    app = App(
-        slow,
-        open_detector=lambda _, o: _Slow(o),
-        find_hardware=lambda _, __: FakeBackend(6),
-    )
+    app = build(slow, Seams(open_detector=lambda _, o: _Slow(o), find_hardware=lambda _, __: FakeBackend(6)))
     with Subscriber(app.endpoint, kinds=["status"]) as subscriber:
         app.start()
         with closing(_Stopping(app)):

@@ -180,7 +180,8 @@ class _Server:
     def __init__(self) -> None:
         self.nodelay: list[int] = []
         self.server = HttpServer(HttpConfig(enabled=True, port=free_port()))
-        self.server.serve(Starlette(routes=[Route("/", self._page), Route("/endless", self._endless)]))
+        self.server.mount(Starlette(routes=[Route("/", self._page), Route("/endless", self._endless)]))
+        self.server.start()
 
     async def _page(self, _: Request) -> Response:
         assert self.server._server is not None

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daemon.app import App
+from daemon.build import build
 from daemon.clock import SystemClock
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
+from daemon.daemon import Daemon
 from daemon.pipeline.ledger import Rows
+from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Metrics
@@ -29,7 +31,7 @@ def test_every_frame_is_accounted_for_where_there_are_too_many() -> None:
         publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*"),
         monitor=MonitorConfig(interval_s=1),
     )
-    app = App(config, open_detector=lambda _, options: FakeDetector(options, 0.1))
+    app = build(config, Seams(open_detector=lambda _, options: FakeDetector(options, 0.1)))
     app.start()
     try:
         wait_until(lambda: _superseded(app) > 200, "frames are superseded")
@@ -41,7 +43,7 @@ def test_every_frame_is_accounted_for_where_there_are_too_many() -> None:
     assert {count.dropped.outbox_full for count in counts.values()} == {0}
 
 
-def _superseded(app: App) -> int:
+def _superseded(app: Daemon) -> int:
     return sum(count.dropped.superseded for count in app.ledger.counts().values())
 
 
@@ -63,7 +65,7 @@ def test_a_daemon_of_no_fleet_says_that_it_is_too_much() -> None:
         publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*"),
         monitor=MonitorConfig(interval_s=0.2, stall_after_s=600, stuck_after_s=600),
     )
-    app = App(config, open_detector=lambda _, options: FakeDetector(options, 0.1), clock=clock)
+    app = build(config, Seams(open_detector=lambda _, options: FakeDetector(options, 0.1), clock=clock))
     app.start()
     try:
         wait_until(lambda: _superseded(app) > 200, "frames are superseded")
@@ -82,7 +84,7 @@ def test_each_drop_has_its_row() -> None:
         publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*"),
     )
     rows: list[Rows] = []
-    app = App(config, open_detector=lambda _, options: FakeDetector(options, 0.06), sinks=[rows.append])
+    app = build(config, Seams(open_detector=lambda _, options: FakeDetector(options, 0.06), rows=[rows.append]))
     assert app.run() == 0
     found = np.concatenate(rows)
     for index, source in enumerate(app.ledger.sources):

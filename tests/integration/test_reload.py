@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 import yaml
 
-from daemon.app import App
+from daemon.build import build
 from daemon.capture.processes.worker import PROGRAM
 from daemon.config import Config, parse
 from daemon.control.reload import difference
 from daemon.errors import ConfigError
 from daemon.monitoring.health import PART_STUCK
+from daemon.seams import Seams
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import Image, PreparedImage, StageTimes
@@ -259,7 +260,7 @@ def test_a_lane_that_hangs_is_named_and_ends_the_process(monkeypatch: pytest.Mon
         monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
     text = "model: {path: none}\nsources: [{id: cam, type: synthetic, fps: 20}]\n"
     text += "publisher: {endpoint: 'tcp://127.0.0.1:*'}\nmonitor: {stuck_after_s: 3}\n"
-    app = App(parse(text), open_detector=lambda _, options: _StuckDetector(options))
+    app = build(parse(text), Seams(open_detector=lambda _, options: _StuckDetector(options)))
     assert app.run() == PART_STUCK
     counts = app.ledger.counts()["cam"]
     assert counts.published == 3

@@ -10,7 +10,7 @@ import msgspec
 
 from daemon.clock import SystemClock
 from daemon.config import SourceConfig
-from daemon.fleet.member import Doors
+from daemon.fleet.member import CoordinatorAccess, Member
 from daemon.fleet.records import SourceRecord, Want
 from daemon.fleet_config import FleetConfig
 from daemon.redact import written_of
@@ -37,7 +37,7 @@ class FleetRig(Rig):
         self.engine = MemoryEngine()
         self.engine.content.placer = Lease("elsewhere", 0.0, 1 << 62, 0)  # the test says what is wanted
         self.calls = {call: Gate() for call in _CALLS}
-        doors = Doors(
+        doors = CoordinatorAccess(
             open=lambda: HeldCoordinator(self.engine, self.calls),
             keep=lambda renewal, ttl_s: LeaseThread(held(renewal, self.calls), ttl_s, SystemClock()),
         )
@@ -79,10 +79,15 @@ class FleetRig(Rig):
         wanted, owned, running = self._differences()
         return wanted == owned == running and self._is_settled()
 
+    @property
+    def member(self) -> Member:
+        fleet = self.app.parts.fleet
+        assert fleet is not None
+        return fleet.member
+
     def _is_settled(self) -> bool:
         """The member has seen the newest records, and nothing that came from older ones is under way."""
-        member = self.app.member
-        assert member is not None
+        member = self.member
         view, own = member.view, member._own
         is_newest = view is not None and view is member._view and view.revision == self.engine.revision
         stages = {row.stage for row in [*own._rows.values()]}
@@ -121,8 +126,7 @@ def lease_lost(rig: FleetRig, hold: bool) -> End:
         rig.library.close()
         if any(row.id == "lib" and row.state == "up" for row in rig.app.sources.captures):
             rig.library.wait_for_one()
-    member = rig.app.member
-    assert member is not None
+    member = rig.member
     lost, membership = member.counts.lost, member.membership
     rig.engine.advance(60.0)
 
@@ -139,7 +143,7 @@ def lease_lost(rig: FleetRig, hold: bool) -> End:
 def coordinator_away(rig: FleetRig, hold: bool) -> End:
     """Held until it was noticed."""
     rig.engine.away = True
-    if hold and rig.app.member and (lease := rig.app.member.lease):
+    if hold and (lease := rig.member.lease):
         wait_until(lambda: lease.state != "renewed", "it is noticed")
 
     def end() -> None:
@@ -163,8 +167,7 @@ def member_paused(rig: FleetRig, hold: bool) -> End:
     """Nothing of it reaches the coordinator until its lease has ended, and another member has a source of it."""
     for call in _CALLS:
         rig.calls[call].close()
-    member = rig.app.member
-    is_joined = member is not None and member.membership is not None
+    is_joined = rig.member.membership is not None
     if hold and is_joined and not rig.engine.away:
         rig.calls["renew"].wait_for_one()
     rig.engine.advance(60.0)

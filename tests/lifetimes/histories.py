@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from daemon.app import CUT_SHORT
 from daemon.config import AvConfig, SyntheticConfig
+from daemon.daemon import CUT_SHORT
 from daemon.errors import ConfigError
 from daemon.monitoring.health import PART_FAILED
 from daemon.redact import Url

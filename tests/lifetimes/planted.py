@@ -10,11 +10,11 @@ from daemon.analytics.journal import Journal
 from daemon.analytics.process.protocol import Configured
 from daemon.analytics.process.remote import RulesProcess
 from daemon.analytics.stages import AnalyticsStages
-from daemon.app import App
 from daemon.capture.processes.worker import Worker
-from daemon.classification.second_stage import SecondStage
+from daemon.classification.classifier import Classifier
 from daemon.config import Config
 from daemon.control.changes import Changes
+from daemon.daemon import Daemon
 from daemon.errors import StoppingError
 from daemon.pipeline.ledger import Ledger
 from daemon.publish.packets import PacketPublisher
@@ -69,8 +69,8 @@ def left_thread() -> None:
 
 def wrong_exit_code() -> None:
     """A daemon that failed exits with 0."""
-    stop = App.stop
-    App.stop = lambda self: stop(self) and 0  # type: ignore[method-assign]
+    stop = Daemon.stop
+    Daemon.stop = lambda self: stop(self) and 0  # type: ignore[method-assign]
 
 
 def doubled_count() -> None:
@@ -128,27 +128,26 @@ def waits_for_journal() -> None:
     def wait(self: Journal, event: Any, key: Any) -> None:
         put(self, event, key)
         while self.last_written < event.number and self.is_alive():
-            self._clock.wait(self._ending, 0.01)
+            self._clock.wait(self.ending, 0.01)
 
     Journal.put = wait  # type: ignore[method-assign]
 
 
 def open_viewer() -> None:
     """The queue of those who watch is not closed at the end."""
-    PacketPublisher.stop = lambda self, timeout_s: None  # type: ignore[method-assign]  # noqa: ARG005
+    PacketPublisher.request_stop = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005
 
 
 def waits_for_classifier() -> None:
     """The end waits until a classifier has done its batch."""
-    stop = SecondStage.stop
+    request = Classifier.request_stop
 
-    def wait(self: SecondStage) -> None:
-        stop(self)
-        for classifier in self.classifiers:
-            if classifier.is_alive():
-                classifier.join()
+    def wait(self: Classifier) -> None:
+        request(self)
+        if self.is_alive():
+            self._thread.join()
 
-    SecondStage.stop = wait  # type: ignore[method-assign]
+    Classifier.request_stop = wait  # type: ignore[method-assign]
 
 
 DEFECTS: dict[str, Callable[[], None]] = {

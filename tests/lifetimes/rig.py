@@ -17,7 +17,7 @@ from typing import Any, Literal
 import msgspec
 import psutil
 
-from daemon.app import App
+from daemon.build import build
 from daemon.capture.processes.worker import PROGRAM
 from daemon.config import (
     AvConfig,
@@ -34,10 +34,11 @@ from daemon.config import (
     TrackingConfig,
 )
 from daemon.errors import LookoutError
-from daemon.fleet.member import Doors
+from daemon.fleet.member import CoordinatorAccess
 from daemon.pipeline.ledger import CAUSES, Counts
 from daemon.redact import Url
 from daemon.rule_config import ObjectConfig, RuleConfig
+from daemon.seams import Seams
 from daemon.system.children import prepare
 from daemon.system.limits import Limits
 from daemon.system.signals import stopping_on_signals
@@ -147,7 +148,7 @@ class Rig:
         workers: bool = True,
         analysis: Analysis = "none",
         mode: str = "live",
-        doors: Doors | None = None,
+        doors: CoordinatorAccess | None = None,
         **more: Any,
     ) -> None:
         self.folder = folder
@@ -183,16 +184,18 @@ class Rig:
             monitor=MonitorConfig(interval_s=0.05, stall_after_s=60, stuck_after_s=120, frames_file=self.frames),
             **more,
         )
-        self.app = App(
+        self.app = build(
             self.base,
-            limits=LIMITS,
-            open_detector=self._open_detector,
-            open_classifier=self._open_classifier,
-            clock=self.disk,
-            make_source=Maker(folder, self.making, self.library),
-            open_probe=open_probe(self.probe),
+            Seams(
+                limits=LIMITS,
+                open_detector=self._open_detector,
+                open_classifier=self._open_classifier,
+                clock=self.disk,
+                make_source=Maker(folder, self.making, self.library),
+                open_probe=open_probe(self.probe),
+                coordinator=doors,
+            ),
             read=self._read,
-            doors=doors,
         )
         self.listener = Listener(self.app.endpoint)
         self._runner = threading.Thread(target=self._run, name="runner", daemon=True)
@@ -236,7 +239,7 @@ class Rig:
     @contextmanager
     def signals(self) -> Iterator[None]:
         """Within, the daemon handles this process's signals. Main thread only."""
-        with stopping_on_signals(self.app.request_stop, lambda: self.reloads.append(self.app.reload_file())):
+        with stopping_on_signals(self.app.request_stop, lambda: self.reloads.append(self.app.reload())):
             yield
 
     def edit(self, change: Callable[[list[SourceConfig]], list[SourceConfig]]) -> Future[Any]:
@@ -257,7 +260,7 @@ class Rig:
     @property
     def rules(self) -> int | None:
         """Pid of the process of rules, None without one."""
-        return next((pid for pid in self.app.pids if pid not in (os.getpid(), *self.app.sources.pids)), None)
+        return next((pid for pid in self.app.parts.pids if pid not in (os.getpid(), *self.app.sources.pids)), None)
 
     def open_all(self) -> None:
         """Open all gates."""

@@ -14,8 +14,10 @@ import msgspec
 import structlog
 from structlog.testing import capture_logs
 
-from daemon.app import App
+from daemon.build import build
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SourceConfig, SyntheticConfig
+from daemon.daemon import Daemon
+from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
 from tests.lifetimes.cameras import make
 from tests.lifetimes.rig import wait_until
@@ -34,14 +36,20 @@ def config_of(*sources: SourceConfig, **more: Any) -> Config:
 
 
 @contextmanager
-def running(folder: Path, *sources: SourceConfig, config: dict[str, Any] | None = None, **more: Any) -> Iterator[App]:
-    """A running daemon; `more` goes to `App`."""
+def running(
+    folder: Path,
+    *sources: SourceConfig,
+    config: dict[str, Any] | None = None,
+    read: Callable[[], Config] | None = None,
+    **seams: Any,
+) -> Iterator[Daemon]:
+    """A running daemon."""
     parts = {
         "open_detector": lambda _, options: FakeDetector(options),
         "make_source": partial(make, folder=folder),
-        **more,
+        **seams,
     }
-    app = App(config_of(*sources, **(config or {})), **parts)
+    app = build(config_of(*sources, **(config or {})), Seams(**parts), read=read)
     try:
         app.start()
         yield app
@@ -57,22 +65,22 @@ def warned() -> Iterator[list[MutableMapping[str, Any]]]:
         yield lines
 
 
-def edit(app: App, change: Callable[[list[SourceConfig]], Sequence[SourceConfig]]) -> Future[Any]:
+def edit(app: Daemon, change: Callable[[list[SourceConfig]], Sequence[SourceConfig]]) -> Future[Any]:
     """Change the sources."""
     return app.changes.submit(lambda now: msgspec.structs.replace(now, sources=list(change(list(now.sources)))))
 
 
-def only(app: App, *sources: SourceConfig) -> None:
+def only(app: Daemon, *sources: SourceConfig) -> None:
     """Change to these sources, and wait for it."""
     edit(app, lambda _: sources).result(60)
 
 
-def state_of(app: App, id: str) -> str | None:
+def state_of(app: Daemon, id: str) -> str | None:
     """A source's state; None if it does not exist."""
     return next((capture.state for capture in app.sources.captures if capture.id == id), None)
 
 
-def wait_up(app: App, *ids: str) -> None:
+def wait_up(app: Daemon, *ids: str) -> None:
     """Wait until these sources are up, and each has given one more frame."""
     before = {id: app.ledger.counts()[id].captured for id in ids}
 

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import structlog
 
-from daemon.app import App
+from daemon.build import build
 from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig
 from daemon.redact import Url
+from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections
@@ -98,7 +99,7 @@ def _run(clip: Path, processes: int, batch_s: float, endpoint: str) -> None:
         board=BoardConfig(mode="lossless"),
         publisher=PublisherConfig(endpoint=endpoint, wait_for_subscriber_s=60),
     )
-    sys.exit(App(config, open_detector=Slow(batch_s)).run())
+    sys.exit(build(config, Seams(open_detector=Slow(batch_s))).run())
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from daemon.config import MonitorConfig, ReconnectConfig
 from daemon.control.admission import Admission
 from daemon.errors import LookoutError
 from daemon.http.snapshots import Snapshots
-from daemon.monitoring.monitor import Monitor, Subject
+from daemon.monitoring.monitor import Monitor, MonitoredParts
 from daemon.monitoring.probes import GpuReader, NoGpu, ProcessProbe
 from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
@@ -74,7 +74,7 @@ def test_a_report_throws_no_rows_away() -> None:
     ledger, clock, seen = Ledger(["cam"]), ManualClock(), list[Rows]()
     quiet, no_gpu = Quiet(), GpuReader(lambda: NoGpu("none"), clock)
     outbox = Outbox(8, ledger, lossless=False)
-    subject = Subject(ledger, quiet, quiet, outbox, ProcessProbe(list), no_gpu, "run")  # type: ignore[arg-type]
+    subject = MonitoredParts(ledger, quiet, quiet, outbox, ProcessProbe(list), no_gpu, "run")  # type: ignore[arg-type]
     monitor = Monitor(MonitorConfig(), subject, runtime_of(clock), [seen.append])
     monitor.report()
     ledger.captured("cam")

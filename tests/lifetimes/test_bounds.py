@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 import pytest
 
-from daemon.app import App
 from daemon.config import AvConfig, ReconnectConfig, SourceConfig
+from daemon.daemon import Daemon
 from daemon.redact import Secret, Url
 from daemon.sources.factory import make_source
 from lookoutd.client import Subscriber
@@ -70,7 +70,7 @@ class Endless:
 
 
 @contextmanager
-def _capturing(folder: Path, source: SourceConfig, processes: int) -> Iterator[App]:
+def _capturing(folder: Path, source: SourceConfig, processes: int) -> Iterator[Daemon]:
     more = {"capture_processes": processes, "reconnect": ReconnectConfig(initial_s=0.05, max_s=0.1)}
     with running(folder, STREET, source, config=more, make_source=make_source) as app:
         wait_up(app, "street")
@@ -91,7 +91,7 @@ def test_an_answer_of_two_gigabytes_is_not_taken(tmp_path: Path, processes: int)
     camera.close()
 
 
-def _worker_of(app: App) -> int:
+def _worker_of(app: Daemon) -> int:
     """The only capture process; a busy machine takes time to start it."""
     wait_until(lambda: bool(app.sources.pids), "it is started")
     (pid,) = app.sources.pids

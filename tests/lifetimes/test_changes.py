@@ -18,8 +18,8 @@ import msgspec
 import psutil
 import pytest
 
-from daemon.app import App
 from daemon.config import EventsConfig, HttpConfig, SourceConfig, SyntheticConfig, TrackingConfig
+from daemon.daemon import Daemon
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.redact import Secret
 from daemon.rule_config import ObjectConfig
@@ -158,7 +158,7 @@ class Models:
         return self.opened[-1]
 
 
-def _swap(app: App, name: str) -> Future[Any]:
+def _swap(app: Daemon, name: str) -> Future[Any]:
     return app.changes.submit(
         lambda now: msgspec.structs.replace(now, model=msgspec.structs.replace(now.model, path=Path(name)))
     )
@@ -253,7 +253,7 @@ def test_a_first_rule_without_a_process_for_it_is_refused(tmp_path: Path, monkey
         assert app.changes.config.sources == [STREET]
         wait_up(app, "street")
         edit(app, lambda _: [ruled]).result(60)
-        assert len(app.pids) == 2
+        assert len(app.parts.pids) == 2
         wait_until(app.events.totals, "the rule counts")
         assert app.health.problems() == []
 

@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.app import App
+from daemon.build import build
 from daemon.config import ClassifierConfig, MonitorConfig, TrackingConfig
+from daemon.daemon import Daemon
 from daemon.errors import ConfigError
+from daemon.seams import Seams
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector
@@ -51,8 +53,8 @@ class Bench:
         return self.opened[-1]
 
 
-def _metrics(app: App) -> ClassifierMetrics:
-    return app.second.metrics()["light"]
+def _metrics(app: Daemon) -> ClassifierMetrics:
+    return app.parts.classifiers.metrics()["light"]
 
 
 def _adds_up(found: ClassifierMetrics) -> bool:
@@ -125,7 +127,7 @@ def test_a_classifier_that_fails_costs_attributes_alone(tmp_path: Path) -> None:
         assert _metrics(app).dropped.failed >= 1
 
 
-def _reported(app: App) -> str | None:
+def _reported(app: Daemon) -> str | None:
     return app.monitor.last.classifiers["light"].failure if app.monitor.last else None
 
 
@@ -180,12 +182,12 @@ def test_another_model_must_have_the_labels(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"classifiers\[0\].for: the model has no label 'dark'"):
             _swap(app, 0.3)
         _swap(app, 0.2)
-        assert app.model.labels[-1] == "new"
+        assert app.parts.model.labels[-1] == "new"
         done = _metrics(app).classified
         wait_until(lambda: _metrics(app).classified > done, "it still looks")
 
 
-def _swap(app: App, confidence: float) -> None:
+def _swap(app: Daemon, confidence: float) -> None:
     def other(now: Any) -> Any:
         return msgspec.structs.replace(now, model=msgspec.structs.replace(now.model, confidence=confidence))
 
@@ -218,10 +220,9 @@ def test_a_classifier_that_does_not_open_is_named() -> None:
     opened, open_one = _breaks(1)
     threads = threading.active_count()
     with pytest.raises(DetectorError, match=r"classifiers, name kind: light\.onnx is no classifier: set its labels"):
-        App(
+        build(
             config_of(STREET, **_SETTINGS | {"classifiers": rows}),
-            open_detector=lambda _, options: FakeDetector(options),
-            open_classifier=open_one,
+            Seams(open_detector=lambda _, options: FakeDetector(options), open_classifier=open_one),
         )
     assert [one.closed for one in opened] == [1]  # type: ignore[attr-defined]
     assert threading.active_count() <= threads
@@ -229,10 +230,9 @@ def test_a_classifier_that_does_not_open_is_named() -> None:
 
 def test_a_daemon_that_never_started_closes_its_classifiers() -> None:
     opened, open_one = _breaks(5)
-    app = App(
+    app = build(
         config_of(STREET, **_SETTINGS),
-        open_detector=lambda _, options: FakeDetector(options),
-        open_classifier=open_one,
+        Seams(open_detector=lambda _, options: FakeDetector(options), open_classifier=open_one),
     )
     assert app.stop() == 0
     assert [one.closed for one in opened] == [1]  # type: ignore[attr-defined]

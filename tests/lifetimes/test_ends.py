@@ -13,12 +13,14 @@ import msgspec
 import pytest
 
 from daemon.analytics.rules import Rules
-from daemon.app import App
+from daemon.build import build
 from daemon.config import EventsConfig, HttpConfig, MonitorConfig, TrackingConfig
+from daemon.daemon import Daemon
 from daemon.errors import ConfigError
 from daemon.monitoring.health import PART_STUCK
 from daemon.pipeline.ledger import Rows
 from daemon.rule_config import ObjectConfig
+from daemon.seams import Seams
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop, StoppedError
 from detectors.fake.detector import FakeDetector, FakeLane
@@ -66,7 +68,7 @@ def test_a_lane_that_cannot_be_made_is_a_mistake_and_no_stop() -> None:
     gate = Gate()
     gate.close()
     config = config_of(STREET, lanes=2)
-    app = App(config, open_detector=lambda _, options: Half(options, gate), limits=Limits(stop=0.5, close=0.1))
+    app = build(config, Seams(open_detector=lambda _, options: Half(options, gate), limits=Limits(stop=0.5, close=0.1)))
     try:
         with pytest.raises(DetectorError, match="no memory for a lane"):
             app.start()
@@ -82,11 +84,9 @@ def test_a_monitor_that_hangs_is_named_and_ends_the_daemon() -> None:
     def hold(_: Rows) -> None:
         gate()
 
-    app = App(
+    app = build(
         config_of(STREET, monitor=MonitorConfig(stuck_after_s=3)),
-        open_detector=lambda _, options: FakeDetector(options),
-        sinks=[hold],
-        limits=Limits(stop=1.0),
+        Seams(open_detector=lambda _, options: FakeDetector(options), rows=[hold], limits=Limits(stop=1.0)),
     )
     runner = threading.Thread(target=app.run)
     try:
@@ -109,10 +109,10 @@ def test_nvml_that_hangs_costs_its_figures_alone(tmp_path: Path) -> None:
     gate.close()
     config = {"monitor": MonitorConfig(interval_s=0.1, stall_after_s=60)}
 
-    def words(app: App) -> str | None:
+    def words(app: Daemon) -> str | None:
         return app.monitor.last.gpus_reason if app.monitor.last else "none yet"
 
-    def has_figures(app: App) -> bool:
+    def has_figures(app: Daemon) -> bool:
         return app.monitor.last is not None and bool(app.monitor.last.gpus)
 
     with running(tmp_path, STREET, config=config, open_probe=open_probe(gate)) as app:
@@ -144,7 +144,7 @@ def test_a_constructor_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
 
     before = _resources()
     with pytest.raises(ConfigError, match=r"monitor\.frames_file: .* cannot be written"):
-        App(config, open_detector=open_detector)
+        build(config, Seams(open_detector=open_detector))
     assert [row.closed for row in detectors] == [1]
     wait_until(lambda: _resources().threads <= before.threads, "no thread is left", _resources)
     wait_until(lambda: _resources().files <= before.files, "no descriptor is left", _resources)
@@ -168,7 +168,7 @@ def test_a_constructor_that_is_told_to_stop_leaves_nothing_open() -> None:
     teller = threading.Thread(target=tell)
     teller.start()
     with pytest.raises(StoppedError):
-        App(config_of(STREET), stop=stop, open_detector=open_detector)
+        build(config_of(STREET), Seams(open_detector=open_detector), stop=stop)
     teller.join(60)
     gate.open()
     wait_until(lambda: [row.closed for row in detectors] == [1], "it is closed")
@@ -182,9 +182,9 @@ def test_a_process_of_rules_that_hangs_is_left_in_time(tmp_path: Path) -> None:
     own = {"tracking": TrackingConfig(enabled=True), "events": EventsConfig(own_process=True)}
     with running(tmp_path, street, config=own, limits=Limits(stop=2.0, close=0.1)) as app:
         wait_up(app, "street")
-        (child,) = set(app.pids) - {os.getpid()}
+        (child,) = set(app.parts.pids) - {os.getpid()}
         os.kill(child, signal.SIGSTOP)
-        filling = threading.Thread(target=_fill, args=[app._analytics.rules], daemon=True)
+        filling = threading.Thread(target=_fill, args=[app.parts.rules], daemon=True)
         filling.start()
         stopping = threading.Thread(target=app.stop, daemon=True)
         stopping.start()

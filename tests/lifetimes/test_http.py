@@ -22,11 +22,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from daemon.app import App
 from daemon.config import HttpConfig, SourceConfig
 from daemon.control.source_store import SourceStore
+from daemon.daemon import Daemon
 from daemon.http import routes
 from daemon.http.server import HttpServer
+from daemon.http.snapshots import Snapshots
 from daemon.redact import Secret
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
@@ -56,7 +57,7 @@ class Served:
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=_TIMEOUT_S)
 
     @contextmanager
-    def running(self, folder: Path, *sources: SourceConfig, **more: Any) -> Iterator[App]:
+    def running(self, folder: Path, *sources: SourceConfig, **more: Any) -> Iterator[Daemon]:
         """A client whose configuration file names these sources."""
         whole = config_of(*sources, http=self.http)
         parts = {"make_source": self._make, "read": lambda: SourceStore(self.file).apply_to(whole), **more}
@@ -83,24 +84,24 @@ class Served:
         return [row["id"] for row in json.loads(self.file.read_text())["sources"]]
 
 
-def _note_of_takes(app: App, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def _note_of_takes(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a snapshot is requested."""
-    taking, take = threading.Event(), app.snapshots.jpeg
+    taking, take = threading.Event(), Snapshots.jpeg
 
     def noted(*args: Any, **more: Any) -> Any:
         taking.set()
         return take(*args, **more)
 
-    monkeypatch.setattr(app.snapshots, "jpeg", noted)
+    monkeypatch.setattr(Snapshots, "jpeg", noted)
     return taking
 
 
-def _settle(app: App) -> None:
+def _settle(app: Daemon) -> None:
     """Wait until each captured frame is accounted for."""
     wait_until(lambda: all(count.in_flight == 0 for count in app.ledger.counts().values()), "all frames are out")
 
 
-def _ids(app: App) -> list[str]:
+def _ids(app: Daemon) -> list[str]:
     return [source.id for source in app.changes.config.sources]
 
 
@@ -111,7 +112,7 @@ def test_a_reload_behind_a_change_that_is_persisted_does_not_undo_it(tmp_path: P
         served.making.close()
         answer = beside.submit(served.add_garden)
         served.making.wait_for_one()
-        reload = app.reload_file()
+        reload = app.reload()
         served.making.open()
         reload.result(_TIMEOUT_S)
         assert answer.result(_TIMEOUT_S).status_code == 201
@@ -182,7 +183,7 @@ def test_a_snapshot_names_boxes_as_the_model_that_found_them(tmp_path: Path, mon
         library.close()
         library.wait_for_one()
         _settle(app)
-        taking = _note_of_takes(app, monkeypatch)
+        taking = _note_of_takes(monkeypatch)
         answer = beside.submit(served.snapshot, "street")
         assert taking.wait(_TIMEOUT_S)
         model = msgspec.structs.replace(app.changes.config.model, path=Path("other"))
@@ -207,7 +208,7 @@ def test_a_snapshot_that_is_waited_for_when_the_daemon_stops_is_answered(
         library.close()
         library.wait_for_one()
         _settle(app)
-        taking = _note_of_takes(app, monkeypatch)
+        taking = _note_of_takes(monkeypatch)
         answer = beside.submit(served.snapshot, "street")
         assert taking.wait(_TIMEOUT_S)
         stopping = threading.Thread(target=app.stop)
@@ -275,7 +276,8 @@ def test_a_client_that_does_not_read_does_not_keep_the_server(monkeypatch: pytes
 
     monkeypatch.setattr(asyncio.base_events.Server, "wait_closed", _wait_for_all)
     server = HttpServer(HttpConfig(enabled=True, port=free_port()))
-    server.serve(Starlette(routes=[Route("/", endless)]))
+    server.mount(Starlette(routes=[Route("/", endless)]))
+    server.start()
     with socket.create_connection(("127.0.0.1", server.port), _TIMEOUT_S) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert asked.wait(_TIMEOUT_S)

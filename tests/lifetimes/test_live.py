@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from daemon.app import App
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, PublisherConfig, SyntheticConfig
+from daemon.daemon import Daemon
 from daemon.publish.fence import NoFence
 from daemon.publish.packets import PacketPublisher
 from daemon.publish.zeromq import ZeroMqSink
@@ -28,8 +28,8 @@ _THERE = AvConfig(id="cam", url=Url("rtsp://192.0.2.1/cam"), decode="cpu")
 _INFO = PacketInfo("h264", b"", (1, 90_000), 8, 8, 0, 1, 1, True)
 
 
-def _packets(app: App) -> PacketPublisher:
-    return app._packets
+def _packets(app: Daemon) -> PacketPublisher:
+    return app.parts.publishing.packets
 
 
 def test_packets_come_while_somebody_watches_and_no_longer(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import msgspec
 import psutil
 import pytest
 
-from daemon.app import App
+from daemon.build import build
 from daemon.config import BoardConfig, Config, EventsConfig, ModelConfig, PublisherConfig, SourceConfig, TrackingConfig
+from daemon.daemon import Daemon
 from daemon.rule_config import ObjectConfig
+from daemon.seams import Seams
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector
@@ -39,7 +41,7 @@ def _config(*sources: SourceConfig, mode: str = "lossless", processes: int = 1) 
     )
 
 
-def _played(app: App) -> tuple[int, list[Message]]:
+def _played(app: Daemon) -> tuple[int, list[Message]]:
     """Exit code, and all published messages up to the end of the clip."""
     with Subscriber(app.endpoint, kinds=["detections", "status"]) as subscriber:
         return app.run(), receive_until(subscriber, is_state("clip", "ended"))
@@ -49,10 +51,9 @@ def _played(app: App) -> tuple[int, list[Message]]:
 def test_a_detector_that_takes_long_gets_every_frame(tmp_path: Path, processes: int) -> None:
     """D1, D2, U3: the recording is read at once, and its pictures are looked at for seconds after that. Its memory
     stays as long, every frame is published, and `ended` comes after the last."""
-    app = App(
+    app = build(
         _config(camera("clip"), processes=processes),
-        open_detector=lambda _, options: FakeDetector(options, 0.35),
-        make_source=partial(make, folder=tmp_path),
+        Seams(open_detector=lambda _, options: FakeDetector(options, 0.35), make_source=partial(make, folder=tmp_path)),
     )
     code, messages = _played(app)
     assert code == 0
@@ -73,14 +74,16 @@ def test_a_process_of_rules_that_is_behind_gets_the_time_for_its_last_events(tmp
         tracking=TrackingConfig(enabled=True),
         events=EventsConfig(journal="off", own_process=True),
     )
-    app = App(
+    app = build(
         config,
-        open_detector=lambda _, options: FakeDetector(options),
-        make_source=partial(make, folder=tmp_path),
-        limits=Limits(stop=0.5),
+        Seams(
+            open_detector=lambda _, options: FakeDetector(options),
+            make_source=partial(make, folder=tmp_path),
+            limits=Limits(stop=0.5),
+        ),
     )
     with Subscriber(app.endpoint, kinds=["events", "status"]) as subscriber:
-        (child,) = set(app.pids) - {os.getpid()}
+        (child,) = set(app.parts.pids) - {os.getpid()}
         os.kill(child, signal.SIGSTOP)
         running = threading.Thread(target=app.run)
         running.start()
@@ -100,10 +103,12 @@ def test_a_process_that_dies_takes_none_of_the_frames_along_that_it_gave(tmp_pat
     (tmp_path / "HANG-clip").touch()
     detecting, opening = Gate(), Gate()
     detecting.close()
-    app = App(
+    app = build(
         _config(camera("clip")),
-        open_detector=lambda _, options: Detector(options, opening, detecting, Stop()),
-        make_source=partial(make, folder=tmp_path),
+        Seams(
+            open_detector=lambda _, options: Detector(options, opening, detecting, Stop()),
+            make_source=partial(make, folder=tmp_path),
+        ),
     )
 
     def kill() -> None:
@@ -142,11 +147,13 @@ def test_a_detector_that_does_not_close_keeps_no_message_back(tmp_path: Path) ->
     """All messages are sent, the last report included, before anything is closed."""
     gate = Gate()
     gate.close()
-    app = App(
+    app = build(
         _config(camera("clip"), processes=0),
-        open_detector=lambda _, options: Stubborn(options, gate),
-        make_source=partial(make, folder=tmp_path),
-        limits=Limits(close=0.1),
+        Seams(
+            open_detector=lambda _, options: Stubborn(options, gate),
+            make_source=partial(make, folder=tmp_path),
+            limits=Limits(close=0.1),
+        ),
     )
     code, messages = _played(app)
     gate.open()
@@ -162,11 +169,13 @@ class Held:
     def __init__(self, folder: Path, processes: int) -> None:
         self.detecting, opening = Gate(), Gate()
         self.detecting.close()
-        self.app = App(
+        self.app = build(
             _config(camera("clip"), processes=processes),
-            limits=Limits(stop=1.5),
-            open_detector=lambda _, options: Detector(options, opening, self.detecting, Stop()),
-            make_source=partial(make, folder=folder),
+            Seams(
+                limits=Limits(stop=1.5),
+                open_detector=lambda _, options: Detector(options, opening, self.detecting, Stop()),
+                make_source=partial(make, folder=folder),
+            ),
         )
         self.subscriber = Subscriber(self.app.endpoint, kinds=["detections", "status"])
         self.app.start()

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.app import App
+from daemon.build import build
+from daemon.seams import Seams
 from daemon.system.signals import stopping_on_signals
 from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector
@@ -95,8 +96,8 @@ def test_a_reload_that_comes_while_it_stops_disturbs_nothing() -> None:
     """D4: SIGHUP while a lane is in the detector and the stop waits for it."""
     detecting, opening = Gate(), Gate()
     detecting.close()
-    app = App(config_of(STREET), open_detector=lambda _, o: Detector(o, opening, detecting, Stop()))
-    with stopping_on_signals(app.request_stop, app.reload_file):
+    app = build(config_of(STREET), Seams(open_detector=lambda _, o: Detector(o, opening, detecting, Stop())))
+    with stopping_on_signals(app.request_stop, app.reload):
         app.start()
         detecting.wait_for_one()
         stopper = threading.Thread(target=app.stop)
@@ -179,5 +180,5 @@ def test_a_signal_while_it_is_being_loaded_ends_it_well(tmp_path: Path) -> None:
 
 def test_the_fake_needs_no_model() -> None:
     """The tests of this folder rely on this."""
-    app = App(config_of(STREET), open_detector=lambda _, options: FakeDetector(options))
+    app = build(config_of(STREET), Seams(open_detector=lambda _, options: FakeDetector(options)))
     assert app.stop() == 0

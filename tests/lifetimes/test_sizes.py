@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from daemon.app import App
 from daemon.config import SyntheticConfig
+from daemon.daemon import Daemon
 from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import LaneThread, Pipeline
@@ -88,7 +88,7 @@ def _wait_shown(bench: Bench, width: int, size: Size | None) -> None:
     wait_until(lambda: bench.shown(width, size), f"{width} seen at {size}", lambda: bench.seen[-3:])
 
 
-def _captures(app: App) -> list[tuple[str, object]]:
+def _captures(app: Daemon) -> list[tuple[str, object]]:
     return [(capture.id, capture) for capture in app.sources.captures]
 
 

@@ -10,9 +10,10 @@ import msgspec
 import psutil
 import pytest
 
-from daemon.app import App
+from daemon.build import build
 from daemon.config import MonitorConfig, SourceConfig, SyntheticConfig
 from daemon.errors import LookoutError
+from daemon.seams import Seams
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget
 from daemon.system.limits import Limits
@@ -29,12 +30,13 @@ from tests.support.daemon import receive_until
 
 def test_a_source_may_come_before_the_daemon_starts() -> None:
     """D3: over HTTP, while lanes warm up. It begins with the others, and one that has gone again does not."""
-    app = App(config_of(STREET), open_detector=lambda _, options: FakeDetector(options))
+    app = build(config_of(STREET), Seams(open_detector=lambda _, options: FakeDetector(options)))
     early, late = (msgspec.structs.replace(STREET, id=id) for id in ("early", "late"))
-    only(app, STREET, early, late)
-    only(app, STREET, early)
+    coming = [edit(app, lambda _: [STREET, early, late]), edit(app, lambda _: [STREET, early])]
     try:
         app.start()
+        for future in coming:
+            future.result(60)
         wait_up(app, "street", "early")
         assert state_of(app, "late") is None
     finally:
@@ -96,7 +98,9 @@ def test_a_change_of_the_last_living_source_is_not_the_end() -> None:
         return make_source(config, hardware)
 
     clip = SyntheticConfig(id="clip", frames=2, pace="fast", width=16, height=16)
-    app = App(config_of(clip, STREET), open_detector=lambda _, options: FakeDetector(options), make_source=make)
+    app = build(
+        config_of(clip, STREET), Seams(open_detector=lambda _, options: FakeDetector(options), make_source=make)
+    )
     runner = threading.Thread(target=app.run)
     runner.start()
     try:
@@ -118,7 +122,7 @@ def test_a_change_of_the_last_living_source_is_not_the_end() -> None:
 
 def test_sources_are_never_finished_while_they_change() -> None:
     """D8: between one that has left and the one that comes in its place."""
-    app = App(config_of(STREET), open_detector=lambda _, options: FakeDetector(options))
+    app = build(config_of(STREET), Seams(open_detector=lambda _, options: FakeDetector(options)))
     try:
         for capture in app.sources.captures:
             capture.end.set()
@@ -218,10 +222,12 @@ def test_a_jump_in_a_recordings_time_does_not_hold_it_for_ever() -> None:
             reader.read = jump  # type: ignore[method-assign]
             return reader
 
-    app = App(
+    app = build(
         config_of(STREET, monitor=MonitorConfig(stall_after_s=60)),
-        open_detector=lambda _, options: FakeDetector(options),
-        make_source=lambda _config, _hardware: Jumping(lambda: None, frames=8),
+        Seams(
+            open_detector=lambda _, options: FakeDetector(options),
+            make_source=lambda _config, _hardware: Jumping(lambda: None, frames=8),
+        ),
     )
     assert app.run() == 0
     assert app.ledger.counts()["street"].captured == 8

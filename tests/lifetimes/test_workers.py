@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.app import App
 from daemon.capture.processes.channel import Channel, pair
 from daemon.capture.processes.protocol import (
     AdmissionReply,
@@ -32,6 +31,7 @@ from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.capture.sinks import UNLIMITED, Quota
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, Config, ModelConfig, SourceConfig
+from daemon.daemon import Daemon
 from daemon.errors import PoisonedError, SourceError
 from daemon.redact import Url
 from daemon.sources.decode import NoHardwareDecoder
@@ -338,7 +338,7 @@ def add(name: str, rows: list[SourceConfig]) -> list[SourceConfig]:
     return [*rows, camera(name)]
 
 
-def has_come(app: App, name: str) -> bool:
+def has_come(app: Daemon, name: str) -> bool:
     return app.ledger.counts()[name].published > 0
 
 

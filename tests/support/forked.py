@@ -30,7 +30,7 @@ _IMPORTED = (
     "calibration.calibrate",
     "calibration.classification",
     "calibration.coco",
-    "daemon.app",
+    "daemon.build",
     "daemon.bench.efficiency",
     "daemon.bench.page_cost",
     "daemon.bench.repeats",

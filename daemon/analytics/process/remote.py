@@ -143,13 +143,12 @@ class RulesProcess(threading.Thread):
         if self._ended.is_set:
             self._give_up_waiting()
 
-    def flush(self, timeout_s: float) -> bool:
-        """Wait until all events of before are delivered; returns whether they are."""
+    def flush(self, seconds: float) -> bool:
         if self._child is None:
             return True
-        until, done = monotonic() + timeout_s, Stop()
+        until, done = monotonic() + seconds, Stop()
         with suppress(TimeoutError):
-            self._mark(done.set, timeout_s)
+            self._mark(done.set, seconds)
         if self._ended.is_set:
             self._give_up_waiting()
         return done.wait(until - monotonic())

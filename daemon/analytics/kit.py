@@ -1,0 +1,72 @@
+"""Attaches tracks, rules and events: the stores of events, and the process that rules may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from daemon.analytics.events import EventPublisher, Identity, Stores
+from daemon.analytics.journal import Journal, journal_path
+from daemon.analytics.loops import PYTHON, Loops, fastest_loops
+from daemon.analytics.process.main import RulesOrder
+from daemon.analytics.process.remote import RulesProcess
+from daemon.analytics.snapshots import EventSnapshots
+from daemon.analytics.stages import AnalyticsStages
+from daemon.analytics.track_stage import OnNote
+from daemon.lifecycle import Phase, Steps
+from daemon.pipeline.core import Core
+from lookoutd.messages import Owner
+
+log = structlog.get_logger(__name__)
+
+
+def open_events(core: Core, owner: Callable[[str], Owner | None] | None) -> EventPublisher:
+    """
+    Args:
+        owner: of a source, where several daemons share them.
+
+    Raises:
+        ConfigError: a store cannot be used.
+    """
+    config, life, runtime = core.config.events, core.life, core.runtime
+    journal = snapshots = None
+    if path := journal_path(config):
+        journal = life.add(Journal(path, config, runtime), Phase.STORES)
+        log.info("journal of events", path=str(path))
+    if config.snapshots:
+        snapshots = life.add(EventSnapshots(config.snapshots, runtime), Phase.STORES)
+    stores = Stores(journal, snapshots)
+    return EventPublisher(Identity(core.instance, owner), core.outbox, stores, config.counts_interval_s, runtime.clock)
+
+
+def open_analytics(
+    core: Core, events: EventPublisher, on_note: OnNote, on_compiled: Callable[[Path | None], None], *, apart: bool
+) -> AnalyticsStages:
+    """
+    Args:
+        on_note: see `Tracker`.
+        on_compiled: called after the tracker was compiled, when numba is in memory.
+        apart: rules have a process of their own, which starts with the first of them.
+    """
+    rules = _rules_process(core, events) if apart else None
+    core.life.add(Steps("events", join=lambda _: events.flush()), Phase.RULES)
+
+    def compile(cache: Path | None) -> Loops:
+        loops = fastest_loops(cache)
+        if loops is not PYTHON:
+            on_compiled(cache)
+        return loops
+
+    return AnalyticsStages(core.config, core.ledger, events, on_note, rules, compile)
+
+
+def _rules_process(core: Core, events: EventPublisher) -> RulesProcess:
+    config, life = core.config, core.life
+    rules = RulesProcess(RulesOrder(config.log, config.model.cache), events, core.runtime)
+    limit_s = core.runtime.limits.stop * Phase.RULES.share
+    # If it hangs, all that announce the end of a source wait.
+    life.add(Steps("the end of rules", request_stop=lambda: rules.end_by(limit_s)), Phase.SOURCES)
+    life.add(Steps("rules", join=rules.stop), Phase.RULES)
+    return rules

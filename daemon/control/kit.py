@@ -1,0 +1,177 @@
+"""Attaches the sources, their admission, and the changes of the configuration while the daemon runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import structlog
+
+from daemon.analytics.events import EventPublisher
+from daemon.analytics.rules import Rules
+from daemon.capture.sinks import DaemonSinks, WatchedPackets
+from daemon.config import Config
+from daemon.control.admission import UNKNOWN_FPS, Admission
+from daemon.control.capacity import PictureCosts, measure_sizes
+from daemon.control.changes import Changes, ModelLoader
+from daemon.control.decoder_rate import DecoderRate
+from daemon.control.sources import MakeSource, SourceManager
+from daemon.lifecycle import Closing, Phase, Steps
+from daemon.log import set_level
+from daemon.monitoring.monitor import Monitor
+from daemon.pipeline.board import FrameBoard
+from daemon.pipeline.core import Core
+from daemon.pipeline.lanes import Lanes
+from daemon.pipeline.views import SourceViews
+from daemon.publish.publisher import Publisher
+from daemon.sources.decode import NVDEC, DecoderBackend, NoHardwareDecoder
+from daemon.system.gpus import name_visible_gpus
+from daemon.system.mps import Mps
+from daemon.system.tuning import configure_gc_and_switch_interval
+from detectors.factory import gpus
+from detectors.port import Detector, HostImage
+from lookoutd.messages import State, VideoFormat
+
+log = structlog.get_logger(__name__)
+Reload = Callable[[Config], Callable[[], None]]
+"""Reads what a part needs again; the function that it returns puts it into use."""
+
+
+def open_gpu(core: Core, *, shares: bool) -> None:
+    """Name the GPUs before their first use, and have capture processes and lanes run on them side by side.
+
+    Args:
+        shares: capture processes use it too.
+    """
+    if gpus() and (reason := core.opener.open("asking for the names of GPUs", name_visible_gpus)):
+        log.warning("GPUs have no names: figures may be of others", reason=reason)
+    if shares and core.config.gpu.mps == "auto":
+        mps = core.opener.open("starting MPS", Mps)
+        core.life.add(Closing("MPS", mps.close, core.runtime.clock), Phase.DRIVERS)
+        by = "MPS" if mps.reason is None else "turns"
+        log.info("capture processes and lanes share the GPU", by=by, reason=mps.reason)
+
+
+def measure(core: Core, backend: DecoderBackend | NoHardwareDecoder, detector: Detector) -> PictureCosts:
+    """The detector's rate on pictures like the sources'. It has no lanes yet."""
+    width, height = core.config.gpu.frame_size
+    grey = HostImage(np.full((height, width, 3), 114, np.uint8))
+    picture = grey if isinstance(backend, NoHardwareDecoder) else detector.sample(width, height)
+    costs = core.opener.open("measuring the detector", lambda: measure_sizes(detector, [picture]))
+    rates = {f"detector_fps_{wide}x{high}": round(fps, 1) for (wide, high), fps in costs.rates.items()}
+    log.info(
+        "admission",
+        mode=core.config.admission,
+        detector_fps=round(costs.rates[costs.own], 1),
+        **(rates if len(rates) > 1 else {}),
+    )
+    return costs
+
+
+def open_admission(
+    core: Core, backend: DecoderBackend | NoHardwareDecoder, costs: PictureCosts | None, views: SourceViews
+) -> Admission:
+    """
+    Args:
+        costs: None without admission.
+    """
+    mode = core.config.admission
+    if mode == "off" or costs is None:
+        return Admission()
+
+    def decoder(format: VideoFormat) -> float:
+        if format.decoder != NVDEC:
+            return 0.0
+        size = format.width, format.height
+        return backend.estimate(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
+
+    admission = Admission(mode, costs.rates[costs.own], decoder, DecoderRate(core.config.gpu.device), costs)
+    views.add_listener(admission.set_pictures)
+    views.add_size_listener(admission.set_sizes)
+    return admission
+
+
+class Announcements:
+    """What is said of sources, to subscribers and to rules."""
+
+    def __init__(self, core: Core, publisher: Publisher, events: EventPublisher, rules: Rules) -> None:
+        self._publisher, self._events, self._rules, self._clock = publisher, events, rules, core.runtime.clock
+
+    def announce(
+        self,
+        source: str,
+        session: str | None,
+        state: State,
+        reason: str | None = None,
+        retry_in_s: float | None = None,
+        format: VideoFormat | None = None,
+    ) -> None:
+        """Implements `daemon.capture.sinks.Announce`."""
+        tell = self._publisher.announcement(source, session, state, reason, retry_in_s, format)
+        self._rules.on_state(source, state, self._clock.monotonic_ns())
+        self._rules.after(tell)  # the last events come before `ended`
+
+    def forget(self, source: str) -> None:
+        """A source is removed: its last event comes first."""
+
+        def forget() -> None:
+            self._publisher.forget(source)
+            self._events.forget(source)
+
+        self._rules.after(forget)
+
+
+def open_sources(
+    core: Core,
+    backend: DecoderBackend | NoHardwareDecoder,
+    make_source: MakeSource,
+    said: Announcements,
+    board: FrameBoard,
+    admission: Admission,
+    packets: WatchedPackets,
+) -> SourceManager:
+    """The sources; see `start_with_sources`."""
+    sinks = DaemonSinks(board, core.ledger, said.announce, admission, said.forget, packets=packets)
+    sources = SourceManager(core.config, backend, make_source, sinks, core.runtime)
+    clock = core.runtime.clock
+    core.life.add(Closing("capture processes", sources.close_processes, clock), Phase.DECODERS)
+    core.life.add(Closing("decoders", sources.close_decoders, clock), Phase.DECODERS)
+    return sources
+
+
+def start_with_sources(core: Core, sources: SourceManager) -> None:
+    """Attach the sources, after all that they need."""
+
+    def tune() -> None:
+        configure_gc_and_switch_interval(captures=sources.captures_locally)
+
+    core.life.add(Steps("tuning", start=tune), Phase.SOURCES)
+    core.life.add(sources, Phase.SOURCES)
+
+
+def open_changes(
+    core: Core, sources: SourceManager, lanes: Lanes, loader: ModelLoader, monitor: Monitor, reloads: Sequence[Reload]
+) -> Changes:
+    """
+    Args:
+        reloads: of parts that read files of their own.
+    """
+    changes = Changes(core.config, sources, lanes, loader, partial(_reload_settings, monitor, reloads), core.runtime)
+    return core.life.add(changes, Phase.INTAKE)
+
+
+def _reload_settings(monitor: Monitor, reloads: Sequence[Reload], new: Config) -> Callable[[], None]:
+    """
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    uses = [reload(new) for reload in reloads]
+
+    def apply() -> None:
+        for use in uses:
+            use()
+        set_level(new.log)
+        monitor.reconfigure(new.monitor)
+
+    return apply

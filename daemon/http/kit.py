@@ -1,0 +1,113 @@
+"""Attaches the HTTP API. Its libraries are an optional extra, so this file is imported where there is an API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from daemon.clock import Clock
+from daemon.config import Config, HttpConfig
+from daemon.control.source_store import SourceStore
+from daemon.fleet.overload import Overload
+from daemon.http.access import Access
+from daemon.http.exposition import Exposition, Figures, Histograms
+from daemon.http.routes import ApiContext, Routes
+from daemon.http.server import HttpServer
+from daemon.http.snapshots import Snapshots
+from daemon.lifecycle import Phase, Steps
+from daemon.parts import DaemonParts
+from daemon.pipeline.core import Core
+
+
+@dataclass(frozen=True)
+class Api:
+    """The API, bound to its port before anything slow is opened, and served once the daemon is built.
+
+    Attributes:
+        histograms: take the rows of all frames.
+        url: on this machine.
+    """
+
+    config: HttpConfig
+    server: HttpServer
+    access: Access
+    histograms: Histograms
+    snapshots: Snapshots
+
+    @property
+    def url(self) -> str:
+        config = self.config
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)  # noqa: S104 - not bound here
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if config.tls_certificate else 'http'}://{shown}:{self.server.port}"
+
+    def reload(self, config: Config) -> Callable[[], None]:
+        """Read the tokens again; see `Access.reload`."""
+        return self.access.reload(config.http)
+
+
+def open_server(config: HttpConfig, clock: Clock) -> tuple[HttpServer, Access]:
+    """The server, bound to its port, and its access control.
+
+    Raises:
+        ConfigError: the port cannot be bound, or a token cannot be read.
+    """
+    access = Access(config, clock)
+    return HttpServer(config), access
+
+
+def open_api(core: Core) -> Api:
+    """
+    Raises:
+        ConfigError: see `open_server`.
+    """
+    config, life, limit_s = core.config.http, core.life, core.runtime.limits.requests
+    server, access = open_server(config, core.runtime.clock)
+    snapshots = Snapshots()
+    life.add(Steps("requests for pictures", request_stop=snapshots.stop), Phase.INTAKE)
+    life.add(Steps("http", start=server.start, join=lambda seconds: server.stop(min(limit_s, seconds))), Phase.API)
+    return Api(config, server, access, Histograms(), snapshots)
+
+
+def serve(api: Api, core: Core, parts: DaemonParts, overload: Overload, read: Callable[[], Config]) -> None:
+    """Mount the routes of a daemon.
+
+    Args:
+        read: reads the configuration file.
+    """
+    fleet = parts.fleet.figures if parts.fleet else None
+    figures = Figures(
+        model=lambda: parts.lanes.info,
+        publisher=parts.publishing.publisher.metrics,
+        report=lambda: parts.monitor.last,
+        refused=lambda: api.access.refused,
+        reloads=lambda: parts.changes.reloads,
+        is_overloaded=lambda: overload.reason is not None,
+        events=parts.events,
+        classifiers=parts.classifiers.metrics,
+        fleet=fleet,
+    )
+    context = ApiContext(
+        parts.changes,
+        parts.sources,
+        parts.health,
+        api.snapshots,
+        Exposition(core.ledger, parts.sources, figures, api.histograms),
+        SourceStore(api.config.sources_file) if api.config.sources_file else None,
+        read,
+        parts.events,
+        lambda: _facts(core, parts),
+        fleet,
+    )
+    api.server.mount(Routes(context, api.config, api.access).starlette())
+
+
+def _facts(core: Core, parts: DaemonParts) -> dict[str, object]:
+    model, config = parts.lanes.info, parts.changes.config
+    return {
+        "instance": core.instance,
+        "endpoint": parts.publishing.socket.endpoint,
+        "model": model.name,
+        "labels": list(model.labels),
+        "tracked": [row.id for row in config.sources if config.tracking_of(row) is not None],
+    }

@@ -1,0 +1,54 @@
+"""Attaches the monitor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from daemon.lifecycle import Phase
+from daemon.monitoring.monitor import FrameStatsListener, Monitor, MonitoredParts, Sources
+from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe
+from daemon.pipeline.core import Core
+from daemon.publish.publisher import Publisher
+from daemon.system.affinity import Affinity
+from lookoutd.messages import ClassifierMetrics, Metrics
+
+Pids = Callable[[], list[int]]
+
+
+def open_monitor(
+    core: Core,
+    sources: Sources,
+    publisher: Publisher,
+    classifiers: Callable[[], dict[str, ClassifierMetrics]],
+    pids: Pids,
+    open_probe: Callable[[Pids], GpuProbe],
+    listeners: Sequence[FrameStatsListener],
+    on_report: Sequence[Callable[[Metrics], None]],
+    on_tick: Sequence[Callable[[int], None]],
+    *,
+    on_gpu: bool,
+) -> Monitor:
+    """
+    Args:
+        pids: of all processes of the daemon.
+        listeners, on_report, on_tick: see `Monitor`.
+        on_gpu: the detector works there, whose interrupts threads are kept away from.
+
+    Raises:
+        ConfigError: the file of frames cannot be written.
+    """
+    clock = core.runtime.clock
+    parts = MonitoredParts(
+        core.ledger,
+        sources,
+        publisher,
+        core.outbox,
+        ProcessProbe(pids),
+        GpuReader(lambda: open_probe(pids), clock),
+        core.instance,
+        classifiers,
+    )
+    ticks = [*on_tick]
+    if on_gpu and core.config.gpu.avoid_interrupts:
+        ticks.insert(0, Affinity(pids).check)
+    return core.life.add(Monitor(core.config.monitor, parts, core.runtime, listeners, on_report, ticks), Phase.REPORTS)

@@ -1,0 +1,56 @@
+"""What tests and benchmarks replace in a daemon, one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from daemon.classification.opening import OpenClassifier
+from daemon.clock import Clock, SystemClock
+from daemon.config import Config
+from daemon.control.changes import OpenDetector
+from daemon.control.plan import decoder_backend_of
+from daemon.control.sources import MakeSource
+from daemon.monitoring.monitor import FrameStatsListener
+from daemon.monitoring.probes import GpuProbe, open_gpu_probe
+from daemon.publish.port import Sink
+from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
+from daemon.sources.factory import make_source
+from daemon.system.limits import Limits
+from detectors.factory import open_classifier, open_detector
+from detectors.port import ModelInfo
+
+if TYPE_CHECKING:
+    from daemon.fleet.member import CoordinatorAccess
+
+OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
+FindHardware = Callable[[Config, ModelInfo], DecoderBackend | NoHardwareDecoder]
+
+
+@dataclass(frozen=True)
+class Seams:
+    """Attributes:
+    limits: time limits of all waits.
+    open_detector: opens the model.
+    open_classifier: opens the model of a classifier.
+    make_source: makes a source. Capture processes get it pickled.
+    find_hardware: finds the GPU's decoder.
+    open_probe: opens the probe of the GPUs.
+    rows: called with the ledger's rows.
+    sinks: get all messages, besides subscribers.
+    coordinator: of the fleet; None for that of the configuration.
+    ends_early: a lossless replay that is stopped before its end is no fault.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    limits: Limits = field(default_factory=Limits)
+    open_detector: OpenDetector = open_detector
+    open_classifier: OpenClassifier = open_classifier
+    make_source: MakeSource = make_source
+    find_hardware: FindHardware = decoder_backend_of
+    open_probe: OpenProbe = open_gpu_probe
+    rows: Sequence[FrameStatsListener] = ()
+    sinks: Sequence[Sink] = ()
+    coordinator: CoordinatorAccess | None = None
+    ends_early: bool = False
