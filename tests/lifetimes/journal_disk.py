@@ -22,7 +22,7 @@ class JournalDisk(SystemClock):
         self.is_full = False
 
     def utc_ns(self) -> int:
-        thread = threading.current_thread()
-        if isinstance(thread, Journal) and thread is self._journal() and (file := thread._store._file):
+        is_writing = threading.current_thread().name == "journal"
+        if is_writing and (journal := self._journal()) and (file := journal._store._file):
             file._db.execute(f"PRAGMA max_page_count = {1 if self.is_full else 1 << 30}").fetchall()
         return super().utc_ns()
