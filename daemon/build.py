@@ -12,27 +12,17 @@ from daemon.analytics.kit import open_analytics, open_events
 from daemon.classification.kit import open_second_stage
 from daemon.classification.second_stage import WithAttributes
 from daemon.config import Config
-from daemon.control.changes import ModelLoader
-from daemon.control.kit import (
-    Announcements,
-    measure,
-    open_admission,
-    open_changes,
-    open_gpu,
-    open_sources,
-    start_with_sources,
-)
-from daemon.control.model_trial import try_model
+from daemon.control import kit as control
+from daemon.control.overload import Overload
 from daemon.control.plan import classifier_options, options_of, planned_processes, separates_rules, with_classifiers
 from daemon.control.reload import defaults_of
 from daemon.daemon import Daemon
 from daemon.fleet.description import Machine
-from daemon.fleet.kit import Fleet, MemberParts, open_fleet, open_grants
-from daemon.fleet.overload import Overload
+from daemon.fleet.kit import Fleet, open_fleet, open_grants
 from daemon.http import check_libraries
-from daemon.lifecycle import Lifecycle, Phase, Steps
+from daemon.lifecycle import Lifecycle
 from daemon.monitoring.health import Health
-from daemon.monitoring.kit import open_monitor
+from daemon.monitoring.kit import open_health, open_monitor
 from daemon.parts import DaemonParts
 from daemon.pipeline.core import Core
 from daemon.pipeline.kit import open_detection
@@ -41,13 +31,11 @@ from daemon.pipeline.outbox import Outbox
 from daemon.publish.fence import NoFence
 from daemon.publish.kit import await_subscriber, open_publishing
 from daemon.seams import Seams
-from daemon.system import memory
 from daemon.system.opener import Opener
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
-from daemon.system.tuning import raise_nofile_limit
-from detectors.factory import gpus, open_detector
-from detectors.port import ModelInfo
+from daemon.system.tuning import prepare_process
+from detectors.factory import gpus
 from detectors.ranges import wanted_ranges
 
 ReadConfig = Callable[[], Config]
@@ -68,10 +56,9 @@ def build(
     """
     seams, stop = seams or Seams(), stop or Stop()
     clock, limits = seams.clock, seams.limits
-    memory.configure_malloc()
-    raise_nofile_limit()  # capture processes, started from here, have it too
-    health = Health(config.monitor.stuck_after_s, clock, stop)
+    prepare_process()
     life = Lifecycle(clock, limits)
+    health = open_health(config.monitor, life, clock, stop)
     ledger = Ledger([source.id for source in config.active])
     core = Core(
         config=config,
@@ -82,7 +69,6 @@ def build(
         opener=Opener(stop, config.model.open_timeout_s, limits, clock, life.leave_behind),
         runtime=Runtime(clock, health.watchdog, health.fail, limits, wanted_ranges()),
     )
-    life.add(Steps("watchdog", start=health.watchdog.start, join=health.watchdog.stop), Phase.WATCHDOG)
     try:
         return _build(core, seams, health, stop, read or (lambda: config))
     except BaseException:
@@ -103,7 +89,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: Stop, read: ReadConfi
     events = open_events(core, grants.owner if grants else None)
     if config.model.backend in ("auto", "trt"):
         # The sources of a fleet may come to the GPU later.
-        open_gpu(core, shares=planned_processes(config) > 1 and (grants is None or bool(gpus())))
+        control.open_gpu(core, shares=planned_processes(config) > 1 and (grants is None or bool(gpus())))
     jobs = [(row.name, classifier_options(config, row)) for row in config.classifiers]
     second = open_second_stage(core, seams.open_classifier, jobs, health.degrade, events.on_event)
     analytics = open_analytics(
@@ -118,16 +104,15 @@ def _build(core: Core, seams: Seams, health: Health, stop: Stop, read: ReadConfi
     observers = [row for row in (api.snapshots if api else None, events.snapshots) if row is not None]
     stages, followers = (WithAttributes(analytics, second), [second]) if jobs else (analytics, [])
     detection = open_detection(core, detector, defaults_of(config), stages, observers, followers, stop)
-    lanes, views = detection.lanes, detection.views
-
-    def model() -> ModelInfo:
-        return with_classifiers(lanes.info, second.models)
-
-    backend = core.opener.open("looking for the GPU's decoder", lambda: seams.find_hardware(config, model()))
-    costs = measure(core, backend, detector) if config.admission != "off" or grants else None
-    admission = open_admission(core, backend, costs, views)
-    said = Announcements(core, publishing.publisher, events, analytics.rules)
-    sources = open_sources(core, backend, seams.make_source, said, detection.board, admission, publishing.packets)
+    lanes = detection.lanes
+    models = with_classifiers(detector.info, second.models)
+    backend = core.opener.open("looking for the GPU's decoder", lambda: seams.find_hardware(config, models))
+    costs = control.measure(core, backend, detector) if config.admission != "off" or grants else None
+    admission = control.open_admission(core, backend, costs, detection.views)
+    said = control.Announcements(core, publishing.publisher, events, analytics.rules)
+    sources = control.open_sources(
+        core, backend, seams.make_source, said, detection.board, admission, publishing.packets
+    )
     overload = Overload(clock)
     monitor = open_monitor(
         core,
@@ -141,20 +126,18 @@ def _build(core: Core, seams: Seams, health: Health, stop: Stop, read: ReadConfi
         [analytics.rules.tick, events.tick],
         on_gpu=detector.info.gpu is not None,
     )
-    trial = try_model if seams.open_detector is open_detector else None
-    loader = ModelLoader(seams.open_detector, trial, second.memory_bytes)
+    loader = control.model_loader(seams.open_detector, second.memory_bytes)
     reloads = [publishing.reload, *([api.reload] if api else [])]
-    changes = open_changes(core, sources, lanes, loader, monitor, reloads)
+    changes = control.open_changes(core, sources, lanes, loader, monitor, reloads)
     await_subscriber(core, publishing.publisher, stop)
-    start_with_sources(core, sources)
+    control.start_with_sources(core, sources)
+    rest = monitor, events, analytics.rules, second, admission, overload, api.url if api else None
+    parts = DaemonParts(core, health, sources, lanes, changes, publishing, *rest)
     health.conditions += [lambda: lanes.unavailable, lambda: core.ledger.fault_of_model]
     health.notes.append(lambda: overload.reason)
-    endpoint, url = publishing.socket.endpoint, api.url if api else None
     fleet: Fleet | None = None
     if grants and costs:
-        machine = Machine(costs.rates[costs.own], backend)
-        seen = MemberParts(changes, sources, events, monitor, admission, machine, overload, model, endpoint, url)
-        fleet = open_fleet(core, grants, seen, seams.coordinator, stop)
+        fleet = open_fleet(parts, grants, Machine(costs.rates[costs.own], backend), seams.coordinator, stop)
         health.conditions.append(lambda: fleet.member.condition)
 
     def read_again() -> Config:
@@ -162,9 +145,6 @@ def _build(core: Core, seams: Seams, health: Health, stop: Stop, read: ReadConfi
         found = read()
         return found if grants is None else msgspec.structs.replace(found, sources=changes.config.sources)
 
-    parts = DaemonParts(
-        core, health, sources, lanes, changes, publishing, monitor, events, analytics.rules, second, fleet, url
-    )
     if api:
-        serve(api, core, parts, overload, read_again)
-    return Daemon(parts, read_again, stop, ends_early=seams.ends_early)
+        serve(api, parts, fleet.figures if fleet else None, read_again)
+    return Daemon(parts, fleet, read_again, stop, ends_early=seams.ends_early)

@@ -12,6 +12,7 @@ import structlog
 from daemon.clock import process_age_s
 from daemon.config import Config
 from daemon.control.reload import Change
+from daemon.fleet.kit import Fleet
 from daemon.parts import DaemonParts
 from daemon.system import systemd
 from daemon.system.stop import Stop, StoppedError
@@ -27,21 +28,26 @@ class Daemon:
     """Made by `daemon.build.build`.
 
     Args:
+        fleet: None for a daemon that shares its sources with no other.
         read: reads the configuration file again.
         stop: ends it when it is set.
         ends_early: a lossless replay that is stopped before its end is no fault.
 
     Attributes:
         parts: what it is made of.
+        fleet: as given.
         ledger, health, sources, changes, events, monitor: of the parts.
         endpoint: where subscribers connect.
     """
 
-    def __init__(self, parts: DaemonParts, read: Callable[[], Config], stop: Stop, *, ends_early: bool) -> None:
-        self.parts, self._read, self._stop, self._ends_early = parts, read, stop, ends_early
+    def __init__(
+        self, parts: DaemonParts, fleet: Fleet | None, read: Callable[[], Config], stop: Stop, *, ends_early: bool
+    ) -> None:
+        self.parts, self.fleet, self._read, self._stop = parts, fleet, read, stop
+        self._ends_early = ends_early
         self.ledger, self.health, self.sources = parts.core.ledger, parts.health, parts.sources
         self.changes, self.events, self.monitor = parts.changes, parts.events, parts.monitor
-        self.endpoint = parts.publishing.socket.endpoint
+        self.endpoint = parts.endpoint
         self._clock, self._life = parts.core.runtime.clock, parts.core.life
         self._begun, self._finished = threading.Lock(), False
         self._result: int | None = None  # of `stop`
@@ -114,7 +120,7 @@ class Daemon:
     @property
     def _has_ended(self) -> bool:
         """Whether all recordings have ended. A member of a fleet waits for the next source."""
-        return self.parts.fleet is None and self.sources.finished
+        return self.fleet is None and self.sources.finished
 
     def _begin(self) -> None:
         check_room(_OWN_THREADS + len(self.parts.core.config.active))

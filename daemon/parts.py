@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from daemon.analytics.events import EventPublisher
 from daemon.analytics.rules import Rules
 from daemon.classification.second_stage import SecondStage
+from daemon.control.admission import Admission
 from daemon.control.changes import Changes
+from daemon.control.overload import Overload
 from daemon.control.plan import PROCESS_BYTES, with_classifiers
 from daemon.control.sources import SourceManager
-from daemon.fleet.kit import Fleet
 from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import Monitor
 from daemon.pipeline.core import Core
@@ -25,7 +26,7 @@ class DaemonParts:
     """Attributes:
     core: what all are built from.
     classifiers: of the second stage.
-    fleet: None for a daemon that shares its sources with no other.
+    overload: whether the daemon can carry what it has.
     http_url: of the API on this machine; None without one.
     """
 
@@ -39,7 +40,8 @@ class DaemonParts:
     events: EventPublisher
     rules: Rules
     classifiers: SecondStage
-    fleet: Fleet | None
+    admission: Admission
+    overload: Overload
     http_url: str | None
 
     @property
@@ -52,10 +54,19 @@ class DaemonParts:
         return self.lanes.info
 
     @property
+    def models(self) -> ModelInfo:
+        """The model, with the memory of classifiers in its plan."""
+        return with_classifiers(self.model, self.classifiers.models)
+
+    @property
+    def endpoint(self) -> str:
+        """Where subscribers connect."""
+        return self.publishing.socket.endpoint
+
+    @property
     def memory_plan(self) -> tuple[tuple[str, int], ...]:
         """Planned bytes of the GPU's memory by purpose, with the sources connected now."""
-        models = with_classifiers(self.model, self.classifiers.models).memory
-        decoding = ("decoding", self.sources.memory)
+        models, decoding = self.models.memory, ("decoding", self.sources.memory)
         if not self.sources.pids:
             return (*models, decoding)
         processes = len(self.sources.pids) * PROCESS_BYTES if self.model.gpu is not None else 0

@@ -14,8 +14,9 @@ from daemon.capture.sinks import DaemonSinks, WatchedPackets
 from daemon.config import Config
 from daemon.control.admission import UNKNOWN_FPS, Admission
 from daemon.control.capacity import PictureCosts, measure_sizes
-from daemon.control.changes import Changes, ModelLoader
+from daemon.control.changes import Changes, ModelLoader, OpenDetector
 from daemon.control.decoder_rate import DecoderRate
+from daemon.control.model_trial import try_model
 from daemon.control.sources import MakeSource, SourceManager
 from daemon.lifecycle import Closing, Phase, Steps
 from daemon.log import set_level
@@ -29,7 +30,7 @@ from daemon.sources.decode import NVDEC, DecoderBackend, NoHardwareDecoder
 from daemon.system.gpus import name_visible_gpus
 from daemon.system.mps import Mps
 from daemon.system.tuning import configure_gc_and_switch_interval
-from detectors.factory import gpus
+from detectors.factory import gpus, open_detector
 from detectors.port import Detector, HostImage
 from lookoutd.messages import State, VideoFormat
 
@@ -148,6 +149,14 @@ def start_with_sources(core: Core, sources: SourceManager) -> None:
 
     core.life.add(Steps("tuning", start=tune), Phase.SOURCES)
     core.life.add(sources, Phase.SOURCES)
+
+
+def model_loader(open_one: OpenDetector, reserved: int) -> ModelLoader:
+    """
+    Args:
+        reserved: bytes of GPU memory planned for classifiers.
+    """
+    return ModelLoader(open_one, try_model if open_one is open_detector else None, reserved)
 
 
 def open_changes(

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+import msgspec
 import zmq
 
 from daemon import __version__
 from daemon.config import Config
 from daemon.control.capacity import cores
+from daemon.control.overload import Overload
 from daemon.control.plan import PROCESS_BYTES, planned_processes
 from daemon.fleet.records import Capacity, Endpoints, MemberRecord, Picture
 from daemon.publish.curve import secret_key
@@ -33,6 +35,17 @@ class Machine:
 
     detector: float
     decoder: DecoderBackend | NoHardwareDecoder
+
+
+def lowered(capacity: Capacity, overload: Overload) -> Capacity:
+    """The capacity that a member has shown, where that is less."""
+    shown = overload.shown_fps
+    return msgspec.structs.replace(
+        capacity,
+        detector=capacity.detector if shown is None else min(capacity.detector, shown),
+        decoders={codec: rate * overload.decoded_share for codec, rate in capacity.decoders.items()},
+        cpu_decoding=capacity.cpu_decoding * overload.decoded_share,
+    )
 
 
 def capacity_of(

@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from daemon.analytics.events import EventPublisher
 from daemon.clock import Clock
 from daemon.config import Config
-from daemon.control.admission import Admission
-from daemon.control.changes import Changes
-from daemon.control.sources import SourceManager
-from daemon.fleet.description import Machine, capacity_of, endpoints_of, pictures_of, record_of
+from daemon.fleet.description import Machine, capacity_of, endpoints_of, lowered, pictures_of, record_of
 from daemon.fleet.figures import FleetParts
 from daemon.fleet.grants import GrantedSources
 from daemon.fleet.kept_lease import KeptLease
 from daemon.fleet.member import CoordinatorAccess, Member, MemberContext
-from daemon.fleet.overload import Overload
 from daemon.fleet.own_figures import parts_of
 from daemon.fleet.own_sources import OwnSources
 from daemon.fleet.placer import Placer, PlacerThread
 from daemon.fleet.records import Endpoints, MemberRecord
 from daemon.lifecycle import Phase, Steps
-from daemon.monitoring.monitor import Monitor
-from daemon.pipeline.core import Core
+from daemon.parts import DaemonParts
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from detectors.port import ModelInfo
 from lookoutd.messages import GpuMetrics, Metrics
 
 _POLL_S = 0.05
-
-
-@dataclass(frozen=True)
-class MemberParts:
-    """The parts of a daemon that its member uses.
-
-    Attributes:
-        model: the model now.
-        endpoint: where messages are published.
-        http: its API, None without one.
-    """
-
-    changes: Changes
-    sources: SourceManager
-    events: EventPublisher
-    monitor: Monitor
-    admission: Admission
-    machine: Machine
-    overload: Overload
-    model: Callable[[], ModelInfo]
-    endpoint: str
-    http: str | None
 
 
 @dataclass(frozen=True)
@@ -76,26 +47,27 @@ def open_grants(config: Config, clock: Clock) -> GrantedSources:
 
 
 def open_fleet(
-    core: Core, grants: GrantedSources, parts: MemberParts, access: CoordinatorAccess | None, stop: Stop
+    parts: DaemonParts, grants: GrantedSources, machine: Machine, access: CoordinatorAccess | None, stop: Stop
 ) -> Fleet:
     """
     Args:
+        machine: as it was measured.
         access: None for the coordinator of the configuration.
         stop: of the daemon.
 
     Raises:
         LookoutError: the coordinator's address or files cannot be used.
     """
-    config, life, runtime = core.config, core.life, core.runtime
+    config, life, runtime = parts.core.config, parts.core.life, parts.core.runtime
     placer = PlacerThread(Placer(runtime.clock, config.fleet.ttl_s), runtime)
     own = OwnSources(parts.changes, grants, parts.events.begin, runtime.clock)
-    endpoints = endpoints_of(config, parts.endpoint, parts.http)
+    endpoints = endpoints_of(config, parts.endpoint, parts.http_url)
     context = MemberContext(
         name=grants.member,
         bell=grants.bell,
         grants=grants,
         own=own,
-        record=lambda: _record(config, parts, endpoints),
+        record=lambda: _record(parts, machine, endpoints),
         pictures=lambda: pictures_of(parts.sources.formats),
     )
     member = Member(config.fleet, context, access or _access_of(config, runtime), placer.notify, runtime)
@@ -128,10 +100,10 @@ def _access_of(config: Config, runtime: Runtime) -> CoordinatorAccess:
     )
 
 
-def _record(config: Config, parts: MemberParts, endpoints: Endpoints) -> MemberRecord:
-    model, report = parts.model(), parts.monitor.last
-    capacity = capacity_of(config, parts.machine, model, _gpu_of(model, report), parts.admission.decoder_cost)
-    return record_of(config, parts.overload.lowered(capacity), endpoints, parts.overload.reason)
+def _record(parts: DaemonParts, machine: Machine, endpoints: Endpoints) -> MemberRecord:
+    config, model, report = parts.core.config, parts.models, parts.monitor.last
+    capacity = capacity_of(config, machine, model, _gpu_of(model, report), parts.admission.decoder_cost)
+    return record_of(config, lowered(capacity, parts.overload), endpoints, parts.overload.reason)
 
 
 def _gpu_of(model: ModelInfo, report: Metrics | None) -> GpuMetrics | None:

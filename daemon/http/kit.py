@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from daemon.clock import Clock
 from daemon.config import Config, HttpConfig
 from daemon.control.source_store import SourceStore
-from daemon.fleet.overload import Overload
+from daemon.fleet.figures import FleetParts
 from daemon.http.access import Access
 from daemon.http.exposition import Exposition, Figures, Histograms
 from daemon.http.routes import ApiContext, Routes
@@ -69,20 +69,20 @@ def open_api(core: Core) -> Api:
     return Api(config, server, access, Histograms(), snapshots)
 
 
-def serve(api: Api, core: Core, parts: DaemonParts, overload: Overload, read: Callable[[], Config]) -> None:
+def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable[[], Config]) -> None:
     """Mount the routes of a daemon.
 
     Args:
+        fleet: None for a daemon without one.
         read: reads the configuration file.
     """
-    fleet = parts.fleet.figures if parts.fleet else None
     figures = Figures(
         model=lambda: parts.lanes.info,
         publisher=parts.publishing.publisher.metrics,
         report=lambda: parts.monitor.last,
         refused=lambda: api.access.refused,
         reloads=lambda: parts.changes.reloads,
-        is_overloaded=lambda: overload.reason is not None,
+        is_overloaded=lambda: parts.overload.reason is not None,
         events=parts.events,
         classifiers=parts.classifiers.metrics,
         fleet=fleet,
@@ -92,21 +92,21 @@ def serve(api: Api, core: Core, parts: DaemonParts, overload: Overload, read: Ca
         parts.sources,
         parts.health,
         api.snapshots,
-        Exposition(core.ledger, parts.sources, figures, api.histograms),
+        Exposition(parts.core.ledger, parts.sources, figures, api.histograms),
         SourceStore(api.config.sources_file) if api.config.sources_file else None,
         read,
         parts.events,
-        lambda: _facts(core, parts),
+        lambda: _facts(parts),
         fleet,
     )
     api.server.mount(Routes(context, api.config, api.access).starlette())
 
 
-def _facts(core: Core, parts: DaemonParts) -> dict[str, object]:
+def _facts(parts: DaemonParts) -> dict[str, object]:
     model, config = parts.lanes.info, parts.changes.config
     return {
-        "instance": core.instance,
-        "endpoint": parts.publishing.socket.endpoint,
+        "instance": parts.core.instance,
+        "endpoint": parts.endpoint,
         "model": model.name,
         "labels": list(model.labels),
         "tracked": [row.id for row in config.sources if config.tracking_of(row) is not None],

@@ -1,18 +1,32 @@
-"""Attaches the monitor."""
+"""Attaches the watchdog and the monitor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from daemon.lifecycle import Phase
+from daemon.clock import Clock
+from daemon.config import MonitorConfig
+from daemon.lifecycle import Lifecycle, Phase, Steps
+from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import FrameStatsListener, Monitor, MonitoredParts, Sources
 from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe
 from daemon.pipeline.core import Core
 from daemon.publish.publisher import Publisher
 from daemon.system.affinity import Affinity
+from daemon.system.stop import Stop
 from lookoutd.messages import ClassifierMetrics, Metrics
 
 Pids = Callable[[], list[int]]
+
+
+def open_health(config: MonitorConfig, life: Lifecycle, clock: Clock, stop: Stop) -> Health:
+    """
+    Args:
+        stop: of the daemon; set when a part fails.
+    """
+    health = Health(config.stuck_after_s, clock, stop)
+    life.add(Steps("watchdog", start=health.watchdog.start, join=health.watchdog.stop), Phase.WATCHDOG)
+    return health
 
 
 def open_monitor(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from daemon.errors import LookoutError
+from daemon.system import memory
 
 _MIN_FILES = 24  # enough for one synthetic source
 _SPARE_BYTES = 64 << 20  # of address space: packages that are imported later, and a heap of a thread
@@ -73,6 +74,15 @@ def check_room(threads: int) -> None:
         end.set()
         for thread in started:
             thread.join()
+
+
+def prepare_process() -> None:
+    """Before anything is opened: memory is given back, and descriptors are as many as the system allows.
+
+    Capture processes, started from here, have it too.
+    """
+    memory.configure_malloc()
+    raise_nofile_limit()
 
 
 def raise_nofile_limit() -> None:

@@ -102,8 +102,8 @@ def fleet_in(folder: Path) -> Iterator[Fleet]:
 
 
 def member_of(app: Daemon) -> Member:
-    assert app.parts.fleet is not None
-    return app.parts.fleet.member
+    assert app.fleet is not None
+    return app.fleet.member
 
 
 def wait_runs(app: Daemon, *sources: str) -> None:

@@ -57,7 +57,7 @@ def test_a_claim_that_somebody_deletes_is_made_again(fleet: Fleet, monkeypatch: 
         fleet.engine.touch()
 
     def is_mended() -> bool:
-        grants = app.parts.fleet.grants if app.parts.fleet else None
+        grants = app.fleet.grants if app.fleet else None
         owned, owner = fleet.owned.get("a"), grants.owner("a") if grants else None
         return owned is not None and owner is not None and owned.epoch == owner.epoch > before["a"].epoch
 

@@ -11,12 +11,12 @@ import structlog
 from structlog.testing import capture_logs
 
 from daemon.config import Config, CurveConfig, HttpConfig, ModelConfig, PublisherConfig, check, parse
+from daemon.control.overload import Overload
 from daemon.control.plan import planned_processes
 from daemon.control.reload import least_confidence
 from daemon.errors import ConfigError
-from daemon.fleet.description import Machine, capacity_of, endpoints_of
+from daemon.fleet.description import Machine, capacity_of, endpoints_of, lowered
 from daemon.fleet.doubts import TIMEOUT_NS, Doubts
-from daemon.fleet.overload import Overload
 from daemon.fleet.pace import Pace
 from daemon.fleet.records import Capacity, FleetView, Owned, SourceRecord, Want
 from daemon.fleet.reports import Reports
@@ -83,15 +83,15 @@ def test_a_member_that_loses_frames_for_long_says_so_and_what_it_can_do() -> Non
     clock = ManualClock()
     overload = Overload(clock)
     _lose(overload, clock, 25, "superseded", 0.2)
-    assert (overload.reason, overload.lowered(_CAPACITY)) == (None, _CAPACITY)
+    assert (overload.reason, lowered(_CAPACITY, overload)) == (None, _CAPACITY)
     _lose(overload, clock, 35, "superseded", 0.2)
     assert overload.reason == "detection does not keep up: 20% of all frames are lost"
-    assert overload.lowered(_CAPACITY).detector == 40.0
+    assert lowered(_CAPACITY, overload).detector == 40.0
     _lose(overload, clock, 5, "superseded", 0.0)
     assert overload.reason is None
-    assert overload.lowered(_CAPACITY).detector == 40.0  # it would be too much again
+    assert lowered(_CAPACITY, overload).detector == 40.0  # it would be too much again
     _lose(overload, clock, 700, "superseded", 0.0)
-    assert overload.lowered(_CAPACITY) == _CAPACITY
+    assert lowered(_CAPACITY, overload) == _CAPACITY
 
 
 def test_too_much_is_said_once_a_while() -> None:
@@ -110,8 +110,8 @@ def test_late_decoding_lowers_what_decoders_can_do() -> None:
     clock = ManualClock()
     overload = Overload(clock)
     _lose(overload, clock, 40, "late", 0.5)
-    lowered = overload.lowered(_CAPACITY)
-    assert (lowered.detector, lowered.cpu_decoding, lowered.decoders) == (100.0, 30e6, {"h264": 5e8})
+    less = lowered(_CAPACITY, overload)
+    assert (less.detector, less.cpu_decoding, less.decoders) == (100.0, 30e6, {"h264": 5e8})
 
 
 def test_frames_that_are_left_out_on_purpose_are_no_overload() -> None:

@@ -81,7 +81,7 @@ class FleetRig(Rig):
 
     @property
     def member(self) -> Member:
-        fleet = self.app.parts.fleet
+        fleet = self.app.fleet
         assert fleet is not None
         return fleet.member
 

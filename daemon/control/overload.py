@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
 import structlog
 
 from daemon.clock import Clock
-from daemon.fleet.records import Capacity
 from lookoutd.messages import Metrics
 
 log = structlog.get_logger(__name__)
@@ -34,6 +32,8 @@ class Overload:
 
     Attributes:
         reason: why this daemon cannot carry what it has; None if it can. The log has it every ten minutes.
+        shown_fps: pictures a second that it did when they were too many; None before.
+        decoded_share: share of pictures that decoding was in time for.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -43,8 +43,8 @@ class Overload:
         self._since_ns: int | None = None  # of the present losses
         self._lost_ns = 0
         self._logged_ns = 0
-        self._detector: float | None = None  # pictures a second that it did
-        self._decoded = 1.0  # share of pictures that decoding was in time for
+        self.shown_fps: float | None = None
+        self.decoded_share = 1.0
 
     def learn(self, metrics: Metrics) -> None:
         """Take the figures of an interval."""
@@ -67,17 +67,7 @@ class Overload:
                 log.info("no longer too much", was=self.reason)
             self.reason = None
             if now - self._lost_ns > _REMEMBERED_NS:
-                self._detector, self._decoded = None, 1.0
-
-    def lowered(self, capacity: Capacity) -> Capacity:
-        """The capacity that this member has shown, where that is less."""
-        detector = capacity.detector if self._detector is None else min(capacity.detector, self._detector)
-        return msgspec.structs.replace(
-            capacity,
-            detector=detector,
-            decoders={codec: rate * self._decoded for codec, rate in capacity.decoders.items()},
-            cpu_decoding=capacity.cpu_decoding * self._decoded,
-        )
+                self.shown_fps, self.decoded_share = None, 1.0
 
     def _log(self, now: int, fps: float) -> None:
         if not self._logged_ns or now - self._logged_ns >= _LOGGED_AGAIN_NS:
@@ -92,9 +82,9 @@ class Overload:
         part = "decoding" if by_decoding else "detection"
         self.reason = f"{part} does not keep up: {share:.0%} of all frames are lost"
         if by_decoding:
-            self._decoded *= 1 - late_share
+            self.decoded_share *= 1 - late_share
         else:
-            self._detector = round(fps, 1)
+            self.shown_fps = round(fps, 1)
 
 
 def _sums_of(metrics: Metrics) -> dict[str, _Sums]:
