@@ -109,9 +109,9 @@ def _build(core: Core, seams: Seams, health: Health, stop: Stop, read: ReadConfi
     backend = core.opener.open("looking for the GPU's decoder", lambda: seams.find_hardware(config, models))
     costs = control.measure(core, backend, detector) if config.admission != "off" or grants else None
     admission = control.open_admission(core, backend, costs, detection.views)
-    said = control.Announcements(core, publishing.publisher, events, analytics.rules)
+    announcements = control.Announcements(core, publishing.publisher, events, analytics.rules)
     sources = control.open_sources(
-        core, backend, seams.make_source, said, detection.board, admission, publishing.packets
+        core, backend, seams.make_source, announcements, detection.board, admission, publishing.packets
     )
     overload = Overload(clock)
     monitor = open_monitor(

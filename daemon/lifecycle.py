@@ -134,7 +134,7 @@ class ThreadPart:
         return self.join(seconds)
 
     def work(self, pulse: Pulse) -> None:
-        """What the thread does."""
+        """The thread calls this once."""
         raise NotImplementedError
 
     def close(self) -> None:

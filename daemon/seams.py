@@ -1,4 +1,4 @@
-"""What tests and benchmarks replace in a daemon, one value."""
+"""The libraries and limits that tests and benchmarks replace in a daemon, as one value."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def open_admission(
 
 
 class Announcements:
-    """What is said of sources, to subscribers and to rules."""
+    """Messages about sources, to subscribers and to rules."""
 
     def __init__(self, core: Core, publisher: Publisher, events: EventPublisher, rules: Rules) -> None:
         self._publisher, self._events, self._rules, self._clock = publisher, events, rules, core.runtime.clock
@@ -127,13 +127,13 @@ def open_sources(
     core: Core,
     backend: DecoderBackend | NoHardwareDecoder,
     make_source: MakeSource,
-    said: Announcements,
+    announcements: Announcements,
     board: FrameBoard,
     admission: Admission,
     packets: WatchedPackets,
 ) -> SourceManager:
     """The sources; see `start_with_sources`."""
-    sinks = DaemonSinks(board, core.ledger, said.announce, admission, said.forget, packets=packets)
+    sinks = DaemonSinks(board, core.ledger, announcements.announce, admission, announcements.forget, packets=packets)
     sources = SourceManager(core.config, backend, make_source, sinks, core.runtime)
     clock = core.runtime.clock
     core.life.add(Closing("capture processes", sources.close_processes, clock), Phase.DECODERS)
@@ -175,11 +175,11 @@ def _reload_settings(monitor: Monitor, reloads: Sequence[Reload], new: Config) -
     Raises:
         ConfigError: a file cannot be read.
     """
-    uses = [reload(new) for reload in reloads]
+    found = [reload(new) for reload in reloads]
 
     def apply() -> None:
-        for use in uses:
-            use()
+        for put_into_use in found:
+            put_into_use()
         set_level(new.log)
         monitor.reconfigure(new.monitor)
 

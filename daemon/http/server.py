@@ -57,7 +57,7 @@ class HttpServer(threading.Thread):
         websockets: type[asyncio.Protocol] | None = None,
         on_start: Callable[[], None] | None = None,
     ) -> None:
-        """What is served from the start on.
+        """Set the application, which is served from the start on.
 
         Args:
             websockets: protocol of WebSockets; None for none.

@@ -1,4 +1,4 @@
-"""What every feature of the daemon is built from."""
+"""The values that every feature of the daemon is built from."""
 
 from __future__ import annotations
 
