@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -216,6 +216,48 @@ def test_no_thread_takes_a_name_that_python_keeps_for_itself() -> None:
                 own |= {method.name for method in node.body if isinstance(method, ast.FunctionDef)}
                 found += [f"{_name(path)}:{node.lineno}: {node.name} has {name}" for name in sorted(own & taken)]
     _held(found)
+
+
+_MAX_PARAMETERS = 8
+
+
+def _classes(path: Path) -> Iterator[ast.ClassDef]:
+    return (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef))
+
+
+def test_constructors_have_few_parameters() -> None:
+    """More are a missing noun."""
+    found: list[str] = []
+    for path in FILES:
+        for node in _classes(path):
+            made = next((row for row in node.body if isinstance(row, ast.FunctionDef) and row.name == "__init__"), None)
+            count = len(made.args.args) - 1 + len(made.args.kwonlyargs) if made else 0
+            if count > _MAX_PARAMETERS:
+                found.append(f"{_name(path)}:{node.lineno}: {node.name} takes {count}")
+    _held(found)
+
+
+def test_no_hook_is_silent() -> None:
+    """Where nobody listens, the attribute or parameter is None, which a reader and mypy see. A function that does
+    nothing until somebody replaces it is forgotten in silence."""
+    found: list[str] = []
+    of_daemon = [path for path in FILES if _name(path).startswith("daemon/") and "/bench/" not in _name(path)]
+    for path in of_daemon:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                values = [*node.args.defaults, *(row for row in node.args.kw_defaults if row)]
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)) and "self." in ast.unparse(node).partition("=")[0]:
+                values = [node.value] if node.value else []
+            else:
+                continue
+            silent = [row for row in values if isinstance(row, ast.Lambda) and ast.unparse(row.body) == "None"]
+            found += [f"{_name(path)}:{row.lineno}: {ast.unparse(row)}" for row in silent]
+    _held(found)
+
+
+def test_one_function_builds_a_daemon() -> None:
+    """Features attach in their kits."""
+    assert len((ROOT / "daemon" / "build.py").read_text().splitlines()) <= 150
 
 
 def test_time_comes_from_the_clock() -> None:

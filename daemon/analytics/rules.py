@@ -87,13 +87,17 @@ class RuleBook:
     def __init__(
         self,
         on_event: OnEvent,
-        deliver: Callable[[], None] = lambda: None,
-        search: Callable[[], Search | None] = lambda: None,
+        deliver: Callable[[], None] | None = None,
+        search: Callable[[], Search | None] | None = None,
     ) -> None:
         self._on_event, self._deliver, self._search = on_event, deliver, search
         self._sources: dict[str, SourceRules] = {}
         self._down: dict[str, int] = {}  # monotonic ns since when sources give no frames
         self._lock = threading.Lock()  # of changes
+
+    def _deliver_found(self) -> None:
+        if self._deliver is not None:
+            self._deliver()
 
     @property
     def pids(self) -> list[int]:
@@ -119,13 +123,13 @@ class RuleBook:
                     self._sources[source] = there
                 if there is not None and not own.rules:
                     del self._sources[source]
-        self._deliver()
+        self._deliver_found()
 
     def source_down(self, source: str) -> None:
         """End the events of a source that gives no more frames, for now or for ever."""
         if there := self._sources.get(source):
             there.end("source_down")
-            self._deliver()
+            self._deliver_found()
 
     def on_state(self, source: str, state: State, now_ns: int) -> None:
         if state == "ended":
@@ -147,7 +151,7 @@ class RuleBook:
         with self._lock:
             if there := self._sources.pop(source, None):
                 there.end("source_down", close=True)
-        self._deliver()
+        self._deliver_found()
 
     @property
     def has_rules(self) -> bool:
@@ -160,14 +164,14 @@ class RuleBook:
     def observe(
         self, frames: Sequence[FrameInfo], tracks: Iterable[SeenTracks | None], labels: tuple[str, ...]
     ) -> None:
-        search = self._search()
+        search = self._search() if self._search else None
         try:
             for frame, seen in zip(frames, tracks):
                 there = self._sources.get(frame.source)
                 if there is not None and seen is not None:
                     there.observe(frame, seen, labels, search)
         finally:
-            self._deliver()
+            self._deliver_found()
 
     def after(self, call: Callable[[], None]) -> None:
         call()

@@ -62,7 +62,7 @@ class SourceTracks:
         "grouping", "is_changing", "last_id", "rows",
     )  # fmt: skip
 
-    def __init__(self, last_id: int = 0, on_pace: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, last_id: int = 0, on_pace: Callable[[int], None] | None = None) -> None:
         self.last_id = last_id
         self.births = self.count = 0
         self.grouping: Grouping | None = None
@@ -96,7 +96,8 @@ class SourceTracks:
         is_slow = interval > own.slow_ns or (self._is_slow and self._slow > 0)
         if is_slow != self._is_slow:
             self._is_slow = is_slow
-            self._on_pace(interval if is_slow else 0)
+            if self._on_pace is not None:
+                self._on_pace(interval if is_slow else 0)
         return self._clock.timeout_ns(own.timeout_ns)
 
     def remember(self, tracks: tuple[Integers, Corners], begin: int, end: int, confirm_hits: int) -> None:

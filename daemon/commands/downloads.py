@@ -35,7 +35,7 @@ def download(
     path: Path,
     size: int,
     sha256: str,
-    progress: Progress = lambda _: None,
+    progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> None:
     """Fetch a file of known content, by http, https or file. Proxies come from the environment (HTTPS_PROXY, NO_PROXY).
@@ -91,7 +91,7 @@ def _is_content(file: BinaryIO, size: int, sha256: str) -> bool:
     return digest.hexdigest() == sha256
 
 
-def _fetch(url: str, file: BinaryIO, size: int, progress: Progress, clock: Clock) -> None:
+def _fetch(url: str, file: BinaryIO, size: int, progress: Progress | None, clock: Clock) -> None:
     have = os.fstat(file.fileno()).st_size
     if have > size:  # a part of another version
         have = 0
@@ -163,7 +163,7 @@ class _Transfer(threading.Thread):
                 """The disk is slow."""
 
 
-def _copy(transfer: _Transfer, file: BinaryIO, have: int, size: int, progress: Progress, clock: Clock) -> None:
+def _copy(transfer: _Transfer, file: BinaryIO, have: int, size: int, progress: Progress | None, clock: Clock) -> None:
     transfer.start()
     pace = _Pace(clock)
     while (piece := _next(transfer, pace)) is not None:
@@ -171,7 +171,8 @@ def _copy(transfer: _Transfer, file: BinaryIO, have: int, size: int, progress: P
             have = have if piece else 0
             file.truncate(have)
             file.seek(have)
-            progress(have)
+            if progress is not None:
+                progress(have)
             continue
         have += len(piece)
         if have > size:
@@ -180,7 +181,8 @@ def _copy(transfer: _Transfer, file: BinaryIO, have: int, size: int, progress: P
             )
         file.write(piece)
         pace.add(len(piece))
-        progress(have)
+        if progress is not None:
+            progress(have)
     file.flush()
     os.fsync(file.fileno())
     if have < size:

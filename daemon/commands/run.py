@@ -62,10 +62,10 @@ def check_page_libraries() -> None:
         raise ConfigError(f"the page needs {error.name}: pip install '.[http]'") from error
 
 
-def serve_page(app: Daemon, config: Config, token: Secret, on_ready: Callable[[str], None]) -> PageProcess:
+def serve_page(daemon: Daemon, config: Config, token: Secret, on_ready: Callable[[str], None] | None) -> PageProcess:
     """Start the page of a daemon whose HTTP API has this token."""
     key = server_key_of(config.publisher)
-    address = DaemonAddress("here", app.endpoint, app.parts.http_url, token, key, is_here=True)
+    address = DaemonAddress("here", daemon.endpoint, daemon.parts.http_url, token, key, is_here=True)
     process = PageProcess(PageOrder(config.dashboard, [address], config.log), SystemClock(), on_ready)
     process.start()
     return process
@@ -79,19 +79,19 @@ def _run_once(config: Config, read: Callable[[], Config], token: Secret | None) 
 
     def reload() -> None:
         asked.set()  # the daemon may not be built yet
-        for app in running:
-            app.reload()
+        for daemon in running:
+            daemon.reload()
 
     with stopping_on_signals(stop.set, reload), logging(config.log):
         warn_if_overridden(config)
         try:
-            app = build(config, stop=stop, read=read)
+            daemon = build(config, stop=stop, read=read)
         except StoppedError:
             return 0
-        running.append(app)
+        running.append(daemon)
         if asked.is_set:
-            app.reload()
+            daemon.reload()
         with ExitStack() as stack:
             if token is not None:
-                stack.callback(serve_page(app, config, token, lambda _: None).close)
-            return app.run()
+                stack.callback(serve_page(daemon, config, token, None).close)
+            return daemon.run()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -31,6 +31,16 @@ _WITHOUT_OWNER = (b'"owner":null}', b"\xa5owner\xc0")  # how messages end, for t
 _KINDS = {Status: "status", Event: "event", Counts: "counts", Metrics: "metrics"}
 
 
+class HubListener(Protocol):
+    """Called in the event loop."""
+
+    def on_packets(self, daemon: str, message: Packets) -> None:
+        """The daemon says where the packets of a source are."""
+
+    def on_change(self, daemon: str, source: str | None) -> None:
+        """A source, or a daemon if `source` is None, has another state."""
+
+
 class Hub:
     """All daemons and all viewers.
 
@@ -38,8 +48,6 @@ class Hub:
         daemons: by name.
         loop: None before `start`.
         epochs: of all sources: what an earlier owner sends late is left out.
-        on_packets: called when a daemon says where its packets are.
-        on_change: called with a daemon, and a source or None for all, whose state has changed.
     """
 
     def __init__(self, addresses: Sequence[DaemonAddress], clock: Clock) -> None:
@@ -50,8 +58,7 @@ class Hub:
         self._viewers: dict[Viewer, None] = {}
         self._poller = SourcePoller()
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.on_packets: Callable[[str, Packets], None] = lambda _, __: None
-        self.on_change: Callable[[str, str | None], None] = lambda _, __: None
+        self._listeners: list[HubListener] = []
         self._watched: dict[str, frozenset[str]] = {}  # sources by daemon
         self._busy: set[str] = set()  # daemons whose last batch is being worked on
         self._tasks: list[asyncio.Task[None]] = []
@@ -70,6 +77,14 @@ class Hub:
         """From any thread, after the event loop has ended or while it runs."""
         for link in self._links.values():
             link.close()
+
+    def listen(self, listener: HubListener) -> None:
+        """Tell it from now on."""
+        self._listeners.append(listener)
+
+    def _tell_change(self, daemon: str, source: str | None) -> None:
+        for listener in self._listeners:
+            listener.on_change(daemon, source)
 
     # --- viewers ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +187,7 @@ class Hub:
                 mate.stale = mate.stale or (mate.facts.fleet is not None and mate.facts.fleet == daemon.facts.fleet)
         daemon.stale = daemon.stale or state == "up"
         self._tell(self._viewers, _encoded("daemon", name, daemon.entry()))
-        self.on_change(name, None)
+        self._tell_change(name, None)
 
     def _on_batch(self, name: str, batch: Sequence[Arrived]) -> None:
         try:
@@ -193,7 +208,8 @@ class Hub:
         if daemon.note_instance(message.instance):
             self._tell(self._viewers, _encoded("daemon", daemon.name, daemon.entry()))
         if isinstance(message, Packets):
-            self.on_packets(daemon.name, message)
+            for listener in self._listeners:
+                listener.on_packets(daemon.name, message)
             return
         if missed := daemon.note_index(arrived.topic, message.index):
             daemon.stale = True
@@ -202,7 +218,7 @@ class Hub:
             return
         self._remember(daemon, message)
         if isinstance(message, Status):
-            self.on_change(daemon.name, message.source)
+            self._tell_change(daemon.name, message.source)
         text = _encoded(_KINDS[type(message)], daemon.name, message)
         if isinstance(message, Metrics):
             wanting = (viewer for viewer in self._viewers if viewer.selection.metrics)
@@ -294,7 +310,7 @@ class Hub:
         if problem:
             return
         self._want()
-        self.on_change(daemon.name, None)
+        self._tell_change(daemon.name, None)
         self._tell(self._viewers, _encode({"kind": "sources", "daemon": daemon.name}))
 
 

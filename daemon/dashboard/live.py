@@ -94,7 +94,7 @@ class Live:
         self._links: dict[str, PacketLink] = {}
         self._endpoints: dict[str, str | None] = {}
         self._busy: set[str] = set()
-        hub.on_packets, hub.on_change = self._on_packets, self._on_change
+        hub.listen(self)
 
     def join(self, daemon: str, source: str) -> ViewerQueue:
         """A queue for one more viewer."""
@@ -171,8 +171,7 @@ class Live:
             link.start()
         link.want(self._endpoints.get(daemon), sources)
 
-    def _on_packets(self, daemon: str, message: Packets) -> None:
-        """The daemon says where the packets of a source are."""
+    def on_packets(self, daemon: str, message: Packets) -> None:
         if message.endpoint is None:
             if stream := self._streams.get((daemon, message.source)):
                 stream.fail(Unplayable(message.reason or "the daemon publishes no packets"))
@@ -181,8 +180,7 @@ class Live:
         self._endpoints[daemon] = reachable(message.endpoint, known)
         self._want(daemon)
 
-    def _on_change(self, daemon: str, source: str | None) -> None:
-        """A source, or a daemon if `source` is None, has another state."""
+    def on_change(self, daemon: str, source: str | None) -> None:
         for key, stream in [*self._streams.items()]:
             if key[0] != daemon or source not in (None, key[1]):
                 continue

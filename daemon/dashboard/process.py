@@ -55,7 +55,7 @@ class PageProcess(threading.Thread):
         on_ready: called with the page's address each time that it serves.
     """
 
-    def __init__(self, order: PageOrder, clock: Clock, on_ready: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, order: PageOrder, clock: Clock, on_ready: Callable[[str], None] | None = None) -> None:
         super().__init__(name="dashboard", daemon=True)
         self._order, self._clock, self._on_ready = order, clock, on_ready
         self._ending = Stop()
@@ -116,4 +116,5 @@ class PageProcess(threading.Thread):
                 continue
             url = text.decode(errors="replace").strip()
             log.info("the page", url=url)
-            self._on_ready(url)
+            if self._on_ready is not None:
+                self._on_ready(url)

@@ -70,7 +70,7 @@ class _Queue:
         in_flight: a lane has a frame of the source.
         gone: the source was removed while it was in flight.
         waits_for_room: the capture thread waits for room, or until its last frame is in the outbox.
-        wake: wakes the capture thread.
+        wake: wakes the capture thread; None before it listens, and once the source is gone.
         replaces: a newer frame replaces an older one.
         depth: maximum number of frames.
     """
@@ -81,13 +81,14 @@ class _Queue:
         self.frames: deque[Frame] = deque()
         self.replaces, self.depth = False, 1
         self.in_flight = self.gone = self.waits_for_room = False
-        self.wake: Callable[[], None] = lambda: None
+        self.wake: Callable[[], None] | None = None
 
     def call(self) -> None:
         """Wake the capture thread, if it waits."""
         if self.waits_for_room:
             self.waits_for_room = False
-            self.wake()
+            if self.wake is not None:
+                self.wake()
 
 
 class FrameBoard:
@@ -156,7 +157,7 @@ class FrameBoard:
                 self._ledger.drop(queue.frames.popleft().info, "removed")
             self._ready.pop(source, None)
             if queue.in_flight:  # if the source comes back, its frames must not overtake those in flight
-                queue.gone, queue.wake = True, lambda: None
+                queue.gone, queue.wake = True, None
             else:
                 del self._queues[source]
             self._most_sources = self._share()

@@ -129,7 +129,7 @@ class LaneThread(threading.Thread):
                 pulse.beat()
         self._to.board.call_lane()  # for frames that this lane was woken for
 
-    def run_once(self, lane: Lane, beat: Callable[[], None] = lambda: None) -> None:
+    def run_once(self, lane: Lane, beat: Callable[[], None] | None = None) -> None:
         """Process one batch, if there is one.
 
         Args:
@@ -177,7 +177,7 @@ class LaneThread(threading.Thread):
         possible for a moment while models change."""
         return lane_at(lane, size) if size in self._detector.info.further_sizes else lane
 
-    def _detect(self, lane: Lane, batch: Batch, beat: Callable[[], None]) -> tuple[list[Detections], StageTimes]:
+    def _detect(self, lane: Lane, batch: Batch, beat: Callable[[], None] | None) -> tuple[list[Detections], StageTimes]:
         """Detections of a batch. It is tried again while a server is away and its sources wait."""
         while True:
             try:
@@ -190,7 +190,8 @@ class LaneThread(threading.Thread):
                     raise
                 if not self._to.board.is_waited_for(batch):
                     raise
-                beat()
+                if beat is not None:
+                    beat()
 
     def _note_away(self, error: DetectorUnavailableError) -> None:
         if not self._is_away:

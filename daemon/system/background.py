@@ -39,7 +39,7 @@ class BackgroundTask(Generic[T]):
         work: Callable[[Stop], T],
         discard: Callable[[T], None],
         clock: Clock,
-        on_done: Callable[[], None] = lambda: None,
+        on_done: Callable[[], None] | None = None,
     ) -> None:
         self.stop, self.done = Stop(), Stop()
         self.abandoned = False
@@ -112,7 +112,7 @@ class BackgroundTask(Generic[T]):
             abandoned = self.abandoned
         if abandoned:
             self._dispose()
-        else:
+        elif self._on_done is not None:
             self._on_done()
 
     def _dispose(self) -> None:

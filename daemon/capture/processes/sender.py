@@ -85,7 +85,7 @@ class Feed:
     ) -> None:
         self.number, self.live = number, live
         self._sender, self._depth, self._slots, self._has_admission = sender, depth, slots, has_admission
-        self._wake: Callable[[], None] = lambda: None
+        self._wake: Callable[[], None] | None = None  # the capture, once it listens
         self._wants_wake = False
         self.format: FrameFormat | None = None
         # Each is written by one thread: the capture's, and the receiving one.
@@ -95,7 +95,7 @@ class Feed:
         self._buffer_bytes = 0  # of a picture
         self._connections = itertools.count(1)
         self._connection = 0
-        self._on_quota: OnQuota = lambda _: None
+        self._on_quota: OnQuota | None = None  # of the connection
         self._answer: Future[None] = ADMITTED
         self._is_watched = False
         self._packets_queued = self._packets_sent = 0  # bytes; each is written by one thread
@@ -168,7 +168,7 @@ class Feed:
         return answer
 
     def release(self, source: str) -> None:  # noqa: ARG002
-        self._on_quota = lambda _: None
+        self._on_quota = None
         self._send(Disconnected(self.number))
 
     def is_watched(self, source: str) -> bool:  # noqa: ARG002
@@ -194,7 +194,8 @@ class Feed:
         self._returned += 1
         if self._wants_wake and self._sent - self._returned <= self._depth // 2:
             self._wants_wake = False
-            self._wake()
+            if self._wake is not None:
+                self._wake()
 
     def on_admission_reply(self, message: AdmissionReply) -> None:
         if message.connection == self._connection and not self._answer.done():
@@ -204,8 +205,9 @@ class Feed:
                 self._answer.set_exception(SourceError(message.refusal))
 
     def on_quota_changed(self, message: QuotaChanged) -> None:
-        if message.connection == self._connection:
-            self._on_quota(message.quota)
+        on_quota = self._on_quota
+        if message.connection == self._connection and on_quota is not None:
+            on_quota(message.quota)
 
     def end(self, failure: str | None) -> None:
         """The source has ended; its memory is closed once the daemon has returned it."""
