@@ -6,24 +6,19 @@ import os
 import secrets
 from collections.abc import Callable
 
-import msgspec
-
 from daemon.analytics.kit import open_analytics, open_events
-from daemon.classification.kit import open_second_stage
-from daemon.classification.second_stage import WithAttributes
 from daemon.config import Config
 from daemon.control import kit as control
 from daemon.control.overload import Overload
 from daemon.control.plan import classifier_options, options_of, planned_processes, separates_rules, with_classifiers
 from daemon.control.reload import defaults_of
 from daemon.daemon import Daemon
-from daemon.fleet.description import Machine
-from daemon.fleet.kit import Fleet, open_fleet, open_grants
 from daemon.http import check_libraries
 from daemon.lifecycle import Lifecycle
 from daemon.monitoring.health import Health
 from daemon.monitoring.kit import open_health, open_monitor
 from daemon.parts import DaemonParts
+from daemon.pipeline.classifiers import Classifiers, NoClassifiers
 from daemon.pipeline.core import Core
 from daemon.pipeline.kit import open_detection
 from daemon.pipeline.ledger import Ledger
@@ -84,14 +79,22 @@ def _build(core: Core, seams: Seams, health: Health, stop: Stop, read: ReadConfi
         from daemon.http.kit import open_api, serve
 
         api = open_api(core)
-    grants = open_grants(config, clock) if config.fleet.coordinator is not None else None
+    grants = fleet = None
+    if config.fleet.coordinator is not None:
+        from daemon.fleet.kit import open_fleet, open_grants
+
+        grants = open_grants(config, clock)
     publishing = open_publishing(core, grants or NoFence(), seams.sinks)
     events = open_events(core, grants.owner if grants else None)
     if config.model.backend in ("auto", "trt"):
         # The sources of a fleet may come to the GPU later.
         control.open_gpu(core, shares=planned_processes(config) > 1 and (grants is None or bool(gpus())))
-    jobs = [(row.name, classifier_options(config, row)) for row in config.classifiers]
-    second = open_second_stage(core, seams.open_classifier, jobs, health.degrade, events.on_event)
+    second: Classifiers = NoClassifiers()
+    if config.classifiers:
+        from daemon.classification.kit import open_second_stage
+
+        jobs = [(row.name, classifier_options(config, row)) for row in config.classifiers]
+        second = open_second_stage(core, seams.open_classifier, jobs, health.degrade, events.on_event)
     analytics = open_analytics(
         core,
         events,
@@ -102,8 +105,8 @@ def _build(core: Core, seams: Seams, health: Health, stop: Stop, read: ReadConfi
     options = options_of(config, second.memory_bytes)
     detector = core.opener.open_model(lambda: seams.open_detector(config.model.backend, options), config.model.path)
     observers = [row for row in (api.snapshots if api else None, events.snapshots) if row is not None]
-    stages, followers = (WithAttributes(analytics, second), [second]) if jobs else (analytics, [])
-    detection = open_detection(core, detector, defaults_of(config), stages, observers, followers, stop)
+    stages = second.with_attributes(analytics)
+    detection = open_detection(core, detector, defaults_of(config), stages, observers, second.followers, stop)
     lanes = detection.lanes
     models = with_classifiers(detector.info, second.models)
     backend = core.opener.open("looking for the GPU's decoder", lambda: seams.find_hardware(config, models))
@@ -133,18 +136,12 @@ def _build(core: Core, seams: Seams, health: Health, stop: Stop, read: ReadConfi
     control.start_with_sources(core, sources)
     rest = monitor, events, analytics.rules, second, admission, overload, api.url if api else None
     parts = DaemonParts(core, health, sources, lanes, changes, publishing, *rest)
-    health.conditions += [lambda: lanes.unavailable, lambda: core.ledger.fault_of_model]
-    health.notes.append(lambda: overload.reason)
-    fleet: Fleet | None = None
+    control.note_health(health, lanes, core.ledger, overload)
     if grants and costs:
-        fleet = open_fleet(parts, grants, Machine(costs.rates[costs.own], backend), seams.coordinator, stop)
+        fleet = open_fleet(parts, grants, costs.rates[costs.own], backend, seams.coordinator, stop)
         health.conditions.append(lambda: fleet.member.condition)
 
-    def read_again() -> Config:
-        """The sources of a fleet are not in the file."""
-        found = read()
-        return found if grants is None else msgspec.structs.replace(found, sources=changes.config.sources)
-
+    read = control.with_sources_of_fleet(read, changes) if fleet else read
     if api:
-        serve(api, parts, fleet.figures if fleet else None, read_again)
-    return Daemon(parts, fleet, read_again, stop, ends_early=seams.ends_early)
+        serve(api, parts, fleet.figures if fleet else None, read)
+    return Daemon(parts, fleet, read, stop, ends_early=seams.ends_early)

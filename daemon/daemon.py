@@ -6,17 +6,20 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import structlog
 
 from daemon.clock import process_age_s
 from daemon.config import Config
 from daemon.control.reload import Change
-from daemon.fleet.kit import Fleet
 from daemon.parts import DaemonParts
 from daemon.system import systemd
 from daemon.system.stop import Stop, StoppedError
 from daemon.system.tuning import check_room
+
+if TYPE_CHECKING:
+    from daemon.fleet.kit import Fleet
 
 log = structlog.get_logger(__name__)
 CUT_SHORT = 5  # exit code of a lossless replay that was stopped before its recordings ended

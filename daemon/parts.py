@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from daemon.analytics.events import EventPublisher
 from daemon.analytics.rules import Rules
-from daemon.classification.second_stage import SecondStage
 from daemon.control.admission import Admission
 from daemon.control.changes import Changes
 from daemon.control.overload import Overload
@@ -15,6 +14,7 @@ from daemon.control.plan import PROCESS_BYTES, with_classifiers
 from daemon.control.sources import SourceManager
 from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import Monitor
+from daemon.pipeline.classifiers import Classifiers
 from daemon.pipeline.core import Core
 from daemon.pipeline.lanes import Lanes
 from daemon.publish.kit import Publishing
@@ -39,7 +39,7 @@ class DaemonParts:
     monitor: Monitor
     events: EventPublisher
     rules: Rules
-    classifiers: SecondStage
+    classifiers: Classifiers
     admission: Admission
     overload: Overload
     http_url: str | None

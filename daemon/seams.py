@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from daemon.classification.opening import OpenClassifier
 from daemon.clock import Clock, SystemClock
 from daemon.config import Config
 from daemon.control.changes import OpenDetector
@@ -22,6 +21,7 @@ from detectors.factory import open_classifier, open_detector
 from detectors.port import ModelInfo
 
 if TYPE_CHECKING:
+    from daemon.classification.opening import OpenClassifier
     from daemon.fleet.member import CoordinatorAccess
 
 OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]

@@ -31,7 +31,7 @@ def open_second_stage(
         DetectorError: a classifier cannot be opened.
     """
     work = partial(open_classifiers, open_one, core.config.model.backend, jobs)
-    opened = core.opener.open_models("opening classifiers", work) if jobs else []
+    opened = core.opener.open_models("opening classifiers", work)
     second = SecondStage(core.config, opened, on_failure, on_event, core.runtime)
     for classifier in second.classifiers:
         core.life.add(classifier, Phase.CLASSIFIERS)

@@ -18,6 +18,7 @@ from daemon.classification.votes import Ballot, VotingRules, rules_of
 from daemon.config import ClassifierConfig, Config
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import Frame, FrameInfo
+from daemon.pipeline.lane import Follower
 from daemon.pipeline.stages import Analytics, Stage
 from daemon.system.runtime import Runtime
 from detectors.detections import Detections
@@ -30,7 +31,8 @@ Box = tuple[float, float, float, float]
 
 
 class SecondStage:
-    """All classifiers, and the attributes of all tracks. Implements `daemon.pipeline.lane.Follower`.
+    """All classifiers, and the attributes of all tracks. Implements `daemon.pipeline.classifiers.Classifiers`, and
+    `daemon.pipeline.lane.Follower`.
 
     Args:
         detectors: the opened model of each classifier of the configuration, in order.
@@ -97,6 +99,13 @@ class SecondStage:
     def memory_bytes(self) -> int:
         """GPU memory planned for all classifiers."""
         return sum(info.memory_bytes for info in self.models.values())
+
+    @property
+    def followers(self) -> Sequence[Follower]:
+        return [self]
+
+    def with_attributes(self, analytics: Analytics) -> Analytics:
+        return WithAttributes(analytics, self)
 
     def metrics(self) -> dict[str, ClassifierMetrics]:
         """The accounts, by name of the classifier."""

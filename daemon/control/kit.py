@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
 import numpy as np
 import structlog
 
@@ -17,13 +18,16 @@ from daemon.control.capacity import PictureCosts, measure_sizes
 from daemon.control.changes import Changes, ModelLoader, OpenDetector
 from daemon.control.decoder_rate import DecoderRate
 from daemon.control.model_trial import try_model
+from daemon.control.overload import Overload
 from daemon.control.sources import MakeSource, SourceManager
 from daemon.lifecycle import Closing, Phase, Steps
 from daemon.log import set_level
+from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import Monitor
 from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.core import Core
 from daemon.pipeline.lanes import Lanes
+from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.views import SourceViews
 from daemon.publish.publisher import Publisher
 from daemon.sources.decode import NVDEC, DecoderBackend, NoHardwareDecoder
@@ -184,3 +188,14 @@ def _reload_settings(monitor: Monitor, reloads: Sequence[Reload], new: Config) -
         monitor.reconfigure(new.monitor)
 
     return apply
+
+
+def with_sources_of_fleet(read: Callable[[], Config], changes: Changes) -> Callable[[], Config]:
+    """How the configuration file is read where sources come from a fleet: they are not in it."""
+    return lambda: msgspec.structs.replace(read(), sources=changes.config.sources)
+
+
+def note_health(health: Health, lanes: Lanes, ledger: Ledger, overload: Overload) -> None:
+    """Let health know why there may be no results, or too few."""
+    health.conditions += [lambda: lanes.unavailable, lambda: ledger.fault_of_model]
+    health.notes.append(lambda: overload.reason)

@@ -18,6 +18,7 @@ from daemon.fleet.placer import Placer, PlacerThread
 from daemon.fleet.records import Endpoints, MemberRecord
 from daemon.lifecycle import Phase, Steps
 from daemon.parts import DaemonParts
+from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from detectors.port import ModelInfo
@@ -47,11 +48,17 @@ def open_grants(config: Config, clock: Clock) -> GrantedSources:
 
 
 def open_fleet(
-    parts: DaemonParts, grants: GrantedSources, machine: Machine, access: CoordinatorAccess | None, stop: Stop
+    parts: DaemonParts,
+    grants: GrantedSources,
+    detector_fps: float,
+    decoder: DecoderBackend | NoHardwareDecoder,
+    access: CoordinatorAccess | None,
+    stop: Stop,
 ) -> Fleet:
     """
     Args:
-        machine: as it was measured.
+        detector_fps: measured.
+        decoder: of the GPU.
         access: None for the coordinator of the configuration.
         stop: of the daemon.
 
@@ -61,6 +68,7 @@ def open_fleet(
     config, life, runtime = parts.core.config, parts.core.life, parts.core.runtime
     placer = PlacerThread(Placer(runtime.clock, config.fleet.ttl_s), runtime)
     own = OwnSources(parts.changes, grants, parts.events.begin, runtime.clock)
+    machine = Machine(detector_fps, decoder)
     endpoints = endpoints_of(config, parts.endpoint, parts.http_url)
     context = MemberContext(
         name=grants.member,
