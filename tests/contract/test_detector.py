@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,9 +16,18 @@ from daemon.sources.scene import Scene
 from detectors.detections import Detections
 from detectors.factory import Backend, availability, open_detector
 from detectors.matching import iou_matrix
-from detectors.port import Detector, HostImage, Options, PostprocessParams, Region, lane_at
+from detectors.port import (
+    Detector,
+    DetectorUnavailableError,
+    HostImage,
+    Lane,
+    Options,
+    PostprocessParams,
+    Region,
+    lane_at,
+)
 from detectors.views import Limits, Tiling, detect
-from tests.support.daemon import DEMO_MODEL
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S
 from tests.support.tritonserver import FLOATS, TritonServer
 
 BACKENDS = [row.backend for row in availability() if row.available] + ["fake", "triton"]
@@ -103,6 +113,17 @@ def test_boxes_lie_in_the_picture_strongest_first(detector: Detector, images: li
     assert len(results[0]) > 0
 
 
+def _results(lane: Lane, images: list[HostImage]) -> list[Detections]:
+    """Triton takes its model for dead where a busy machine gives it no turn for a second. Lanes ask again, too."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return lane.detect(images)[0]
+        except DetectorUnavailableError:
+            if threading.Event().wait(0.1) or time.monotonic() > until:
+                raise
+
+
 def test_lanes_in_threads_agree(detector: Detector, images: list[HostImage]) -> None:
     """Three lanes at once, over and over, give what one gives."""
     with closing(detector.lane()) as lane:
@@ -112,7 +133,7 @@ def test_lanes_in_threads_agree(detector: Detector, images: list[HostImage]) -> 
     def work() -> None:
         with closing(detector.lane()) as own:
             for _ in range(5):
-                for one, other in zip(own.detect(images)[0], expected):
+                for one, other in zip(_results(own, images), expected):
                     if not np.array_equal(one.xyxy, other.xyxy) or not np.array_equal(one.confidence, other.confidence):
                         wrong.append("another box")
 
@@ -120,7 +141,8 @@ def test_lanes_in_threads_agree(detector: Detector, images: list[HostImage]) -> 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(2 * PATIENCE_S)
+    assert not any(thread.is_alive() for thread in threads)
     assert wrong == []
 
 
