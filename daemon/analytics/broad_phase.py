@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from daemon.analytics.scene import ABSENT, Evaluator, State
+from daemon.analytics.rule_context import ABSENT, Evaluator, State
 from daemon.analytics.timeline import Stamp
 from daemon.analytics.track import SeenTracks, Track
 from daemon.geometry import Edge, Trace
@@ -51,7 +51,7 @@ class Search(Protocol):
         edges: (e, 4) of all rules, pixels.
         firsts: (2, max(r, o) + 1) the first outline of each rule, and the end; the first edge of each outline, and the
             end.
-        shares: (r, 2) weight and band of each rule; see `daemon.analytics.scene.Evaluator`.
+        shares: (r, 2) weight and band of each rule; see `daemon.analytics.rule_context.Evaluator`.
         now: ns of source time.
         number: of the frame.
         room: (2, n * r, 10) or larger, at least (2, n, 10), filled with checks. First the numbers of each but for

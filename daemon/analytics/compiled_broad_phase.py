@@ -32,7 +32,7 @@ from daemon.analytics.broad_phase import (
     WHOLE,
 )
 from daemon.analytics.jit import compiled
-from daemon.analytics.scene import ABSENT, FREE
+from daemon.analytics.rule_context import ABSENT, FREE
 from daemon.analytics.track import (
     AS_WIDE,
     BLEND,

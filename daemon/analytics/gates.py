@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daemon.analytics.event import EndReason
-from daemon.analytics.lines import Side
+from daemon.analytics.lines import LineCrossingState
 from daemon.analytics.placed import PlacedEvaluator, ns_of
-from daemon.analytics.scene import FREE, NEVER, Direction, Scene, State
+from daemon.analytics.rule_context import FREE, NEVER, Direction, RuleContext, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.geometry import Trace
@@ -24,7 +24,7 @@ class _GateState(State):
 
     def __init__(self, moment: Moment) -> None:
         super().__init__()
-        self.sides = (Side(moment), Side(moment))
+        self.sides = (LineCrossingState(moment), LineCrossingState(moment))
         self.pending: tuple[int, int, Moment] | None = None
         self.counted = -NEVER
 
@@ -48,10 +48,10 @@ class GateEvaluator(PlacedEvaluator[GateConfig]):
         alike = along[0][0] * along[1][0] + along[0][1] * along[1][1] >= 0
         self._signs = (1, 1 if alike else -1)
 
-    def start(self, x: float, y: float, since: int, scene: Scene) -> State:  # noqa: ARG002 - `step` follows
+    def start(self, x: float, y: float, since: int, scene: RuleContext) -> State:  # noqa: ARG002 - `step` follows
         return _GateState(scene.moment())
 
-    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
+    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: RuleContext) -> None:
         assert isinstance(state, _GateState)  # noqa: S101
         band, begin = self.band * track.height, track.stamp.at
         crossed = []
@@ -64,19 +64,19 @@ class GateEvaluator(PlacedEvaluator[GateConfig]):
             self._cross(state, at, number, sign, track, scene)
         state.clearance = min(side.clearance for side in state.sides)
 
-    def wait(self, state: State, track: Track, scene: Scene) -> None:
+    def wait(self, state: State, track: Track, scene: RuleContext) -> None:
         """Nothing happens at a time."""
 
-    def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
+    def end(self, state: State, track: Track, scene: RuleContext, reason: EndReason) -> None:
         """A pass that is not complete does not count."""
 
-    def settle(self, scene: Scene) -> None:
+    def settle(self, scene: RuleContext) -> None:
         """A gate has nothing to say about all tracks."""
 
-    def close(self, scene: Scene, reason: EndReason) -> None:
+    def close(self, scene: RuleContext, reason: EndReason) -> None:
         """Likewise."""
 
-    def _cross(self, state: _GateState, at: int, number: int, sign: int, track: Track, scene: Scene) -> None:
+    def _cross(self, state: _GateState, at: int, number: int, sign: int, track: Track, scene: RuleContext) -> None:
         """The track has crossed one of the lines."""
         pending = state.pending
         if pending is None or pending[1] != sign:

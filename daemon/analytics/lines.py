@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from daemon.analytics.event import EndReason
 from daemon.analytics.placed import PlacedEvaluator, ns_of
-from daemon.analytics.scene import FREE, NEVER, Direction, Scene, State
+from daemon.analytics.rule_context import FREE, NEVER, Direction, RuleContext, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.geometry import Trace
 from daemon.rule_config import LineConfig
 
 
-class Side:
+class LineCrossingState:
     """A track beside one line.
 
     Attributes:
@@ -39,7 +39,7 @@ class Side:
         """See `State.clearance`: an object that grows or shrinks has another band in each frame."""
         return -1.0 if self.net or not self.settled else self._clearance
 
-    def follow(self, trace: Trace, band: float, begin: int, scene: Scene) -> bool:
+    def follow(self, trace: Trace, band: float, begin: int, scene: RuleContext) -> bool:
         """Follow the anchor's path; returns whether the anchor is outside of the band.
 
         Args:
@@ -69,7 +69,7 @@ class _LineState(State):
 
     def __init__(self, moment: Moment) -> None:
         super().__init__()
-        self.side, self.counted = Side(moment), -NEVER
+        self.side, self.counted = LineCrossingState(moment), -NEVER
 
     @property
     def kind(self) -> int:
@@ -90,10 +90,10 @@ class LineEvaluator(PlacedEvaluator[LineConfig]):
         self.band = config.band
         self._confirm_ns, self._cooldown_ns = ns_of(config.confirm_s), ns_of(config.cooldown_s)
 
-    def start(self, x: float, y: float, since: int, scene: Scene) -> State:  # noqa: ARG002 - `step` follows
+    def start(self, x: float, y: float, since: int, scene: RuleContext) -> State:  # noqa: ARG002 - `step` follows
         return _LineState(scene.moment())
 
-    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
+    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: RuleContext) -> None:
         assert isinstance(state, _LineState)  # noqa: S101
         side = state.side
         outside = side.follow(traces[0], self.band * track.height, track.stamp.at, scene)
@@ -102,19 +102,19 @@ class LineEvaluator(PlacedEvaluator[LineConfig]):
             side.net = 0
         state.clearance = side.clearance
 
-    def wait(self, state: State, track: Track, scene: Scene) -> None:
+    def wait(self, state: State, track: Track, scene: RuleContext) -> None:
         """Nothing happens at a time."""
 
-    def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
+    def end(self, state: State, track: Track, scene: RuleContext, reason: EndReason) -> None:
         """A crossing that is not confirmed does not count."""
 
-    def settle(self, scene: Scene) -> None:
+    def settle(self, scene: RuleContext) -> None:
         """A line has nothing to say about all tracks."""
 
-    def close(self, scene: Scene, reason: EndReason) -> None:
+    def close(self, scene: RuleContext, reason: EndReason) -> None:
         """Likewise."""
 
-    def _count(self, state: _LineState, track: Track, scene: Scene) -> None:
+    def _count(self, state: _LineState, track: Track, scene: RuleContext) -> None:
         side = state.side
         label = scene.wanted(self.config, track)
         if label is None or side.at - state.counted < self._cooldown_ns:

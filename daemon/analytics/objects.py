@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from daemon.analytics.event import EndReason
-from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
+from daemon.analytics.rule_context import NEVER, RETRY_NS, RuleContext, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.geometry import Trace
@@ -37,15 +37,15 @@ class ObjectEvaluator:
     def fit(self, width: int, height: int) -> None:
         """It has no place."""
 
-    def start(self, x: float, y: float, since: int, scene: Scene) -> State:  # noqa: ARG002 - it has no place
+    def start(self, x: float, y: float, since: int, scene: RuleContext) -> State:  # noqa: ARG002 - it has no place
         return _ObjectState(since, scene.moment())
 
-    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:  # noqa: ARG002 - no place
+    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: RuleContext) -> None:  # noqa: ARG002 - no place
         assert isinstance(state, _ObjectState)  # noqa: S101
         state.clearance = math.inf
         self.wait(state, track, scene)
 
-    def wait(self, state: State, track: Track, scene: Scene) -> None:
+    def wait(self, state: State, track: Track, scene: RuleContext) -> None:
         assert isinstance(state, _ObjectState)  # noqa: S101
         state.due = NEVER
         if state.label is not None:
@@ -56,15 +56,15 @@ class ObjectEvaluator:
             return
         scene.report("object", "appeared", self.config, state.moment, track, state.label)
 
-    def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
+    def end(self, state: State, track: Track, scene: RuleContext, reason: EndReason) -> None:
         assert isinstance(state, _ObjectState)  # noqa: S101
         if state.label is None:
             return
         dwell_ns, last = scene.end_of(track, reason) - state.began, Moment(track.stamp.frame, track.stamp)
         scene.report("object", "left", self.config, last, track, state.label, dwell_ns=dwell_ns, reason=reason)
 
-    def settle(self, scene: Scene) -> None:
+    def settle(self, scene: RuleContext) -> None:
         """Each object is reported alone."""
 
-    def close(self, scene: Scene, reason: EndReason) -> None:
+    def close(self, scene: RuleContext, reason: EndReason) -> None:
         """Likewise."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from daemon.analytics.broad_phase import Search
-from daemon.analytics.scene import OnEvent
+from daemon.analytics.rule_context import OnEvent
 from daemon.analytics.source_rules import RuleSet, SourceRules
 from daemon.analytics.track import SeenTracks
 from daemon.pipeline.frames import FrameInfo

@@ -19,7 +19,7 @@ from daemon.analytics.gates import GateEvaluator
 from daemon.analytics.lines import LineEvaluator
 from daemon.analytics.objects import ObjectEvaluator
 from daemon.analytics.placed import weight_of
-from daemon.analytics.scene import NEVER, Evaluator, OnEvent, Scene
+from daemon.analytics.rule_context import NEVER, Evaluator, OnEvent, RuleContext
 from daemon.analytics.timeline import Stamp, Timeline
 from daemon.analytics.track import MARGIN, Box, SeenTracks, Track
 from daemon.analytics.zones import ZoneEvaluator
@@ -79,7 +79,7 @@ class SourceRules:
         self._weights: list[float] = []  # of each rule
         self._one_anchor = True
         self._tracks: dict[int, Track] = {}
-        self._scene: Scene | None = None  # from the first frame on
+        self._scene: RuleContext | None = None  # from the first frame on
         self._phase: BroadPhase | None = None  # while a search is given
 
     @property
@@ -170,12 +170,12 @@ class SourceRules:
                 for evaluator in self._crowds:
                     evaluator.settle(scene)
 
-    def _begin(self, frame: FrameInfo) -> Scene | None:
+    def _begin(self, frame: FrameInfo) -> RuleContext | None:
         """Let time go on; None if the frame is not newer than the last one."""
         scene = self._scene
         if scene is None:
             kept = self._rules.confirm_hits - 1 if self._rules else 0
-            scene = self._scene = Scene(self._source, self._on_event, Timeline(frame, kept))
+            scene = self._scene = RuleContext(self._source, self._on_event, Timeline(frame, kept))
             self._fit(scene, frame)
             return scene
         if frame.seq <= scene.timeline.stamp.frame.seq:
@@ -185,7 +185,7 @@ class SourceRules:
             self._fit(scene, frame)
         return scene
 
-    def _fit(self, scene: Scene, frame: FrameInfo) -> None:
+    def _fit(self, scene: RuleContext, frame: FrameInfo) -> None:
         """Place the rules in pictures of another size."""
         across, down = frame.width / scene.width, frame.height / scene.height
         if self._tracks and abs(across / down - 1) > _OTHER_ASPECT:
@@ -203,7 +203,7 @@ class SourceRules:
                 if state is not None:
                     state.clearance = -1.0
 
-    def _follow(self, tracks: SeenTracks, scene: Scene) -> None:
+    def _follow(self, tracks: SeenTracks, scene: RuleContext) -> None:
         stamp, known = scene.timeline.stamp, self._tracks
         now, low = stamp.at, self._weight
         high = 1.0 - low
@@ -233,7 +233,7 @@ class SourceRules:
                 self._step(track, before, scene)
             track.stamp = stamp
 
-    def _follow_found(self, tracks: SeenTracks, scene: Scene, search: Search) -> None:
+    def _follow_found(self, tracks: SeenTracks, scene: RuleContext, search: Search) -> None:
         """Let the rules look at those tracks that the broad phase finds."""
         phase, stamp, known = self._phase, scene.timeline.stamp, self._tracks
         if phase is None:
@@ -259,7 +259,7 @@ class SourceRules:
                 evaluator.step(state, track, traces, scene)
             phase.note(row, rule, state, has_stepped=how != WAITS)
 
-    def _follow_unknown(self, place: int, tracks: SeenTracks, scene: Scene, phase: BroadPhase) -> None:
+    def _follow_unknown(self, place: int, tracks: SeenTracks, scene: RuleContext, phase: BroadPhase) -> None:
         """Let all rules look at a track."""
         id, class_id, box = tracks.id.item(place), tracks.class_id.item(place), tracks.xyxy[place].tolist()
         track = self._tracks.get(id)
@@ -279,7 +279,7 @@ class SourceRules:
             self._phase.load_all(self._tracks)
             self._phase = None
 
-    def _add(self, id: int, class_id: int, box: Box, tracks: SeenTracks, scene: Scene) -> Track:
+    def _add(self, id: int, class_id: int, box: Box, tracks: SeenTracks, scene: RuleContext) -> Track:
         """Follow a track from its first box on, in which it was not yet confirmed."""
         track = self._tracks[id] = Track(id, len(self._evaluators))
         track.class_id = class_id
@@ -293,7 +293,7 @@ class SourceRules:
         self._see(track, box, scene.timeline.stamp, scene)
         return track
 
-    def _see(self, track: Track, box: Box, stamp: Stamp, scene: Scene) -> None:
+    def _see(self, track: Track, box: Box, stamp: Stamp, scene: RuleContext) -> None:
         """Let the rules look at the box of a new track in one frame."""
         before, track.box = track.box, track.completed(box, scene.width, scene.height, stamp.at)
         if track.is_back:
@@ -301,7 +301,7 @@ class SourceRules:
         self._step(track, before, scene)
         track.stamp = stamp
 
-    def _step(self, track: Track, before: Box, scene: Scene) -> None:
+    def _step(self, track: Track, before: Box, scene: RuleContext) -> None:
         """Let the rules look at a track that one of them may have something to say about.
 
         Args:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from daemon.analytics.event import EndReason
 from daemon.analytics.placed import PlacedEvaluator, ns_of
-from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
+from daemon.analytics.rule_context import NEVER, RETRY_NS, RuleContext, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.geometry import Trace, is_inside
@@ -58,10 +58,10 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         self._visits = 0
         self._crowd = Crowd(config, config.crowd) if config.crowd else None
 
-    def start(self, x: float, y: float, since: int, scene: Scene) -> State:
+    def start(self, x: float, y: float, since: int, scene: RuleContext) -> State:
         return _ZoneState(self._flags(x, y), since, scene.moment())
 
-    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
+    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: RuleContext) -> None:
         assert isinstance(state, _ZoneState)  # noqa: S101
         begin, now, is_known = track.stamp.at, scene.now, state.clearance >= 0
         state.clearance, crossings = min([trace.clearance for trace in traces]), _crossings(traces)
@@ -77,12 +77,12 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
                 self._turn(state, now, track, scene)
         self.wait(state, track, scene)
 
-    def wait(self, state: State, track: Track, scene: Scene) -> None:
+    def wait(self, state: State, track: Track, scene: RuleContext) -> None:
         assert isinstance(state, _ZoneState)  # noqa: S101
         self._confirm(state, scene.now, track, scene)
         state.due = self._due(state, scene.now)
 
-    def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
+    def end(self, state: State, track: Track, scene: RuleContext, reason: EndReason) -> None:
         assert isinstance(state, _ZoneState)  # noqa: S101
         if state.visit is None:
             return
@@ -92,11 +92,11 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
             reason = "left"
         self._leave(state, track, scene, reason)
 
-    def settle(self, scene: Scene) -> None:
+    def settle(self, scene: RuleContext) -> None:
         if self._crowd:
             self._crowd.update(self._visits, scene)
 
-    def close(self, scene: Scene, reason: EndReason) -> None:
+    def close(self, scene: RuleContext, reason: EndReason) -> None:
         if self._crowd:
             self._crowd.end(self._visits, scene, reason)
 
@@ -104,12 +104,12 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         """Whether each polygon holds a point."""
         return [is_inside(x, y, edges) for edges in self.outlines]
 
-    def _turn(self, state: _ZoneState, at: int, track: Track, scene: Scene) -> None:
+    def _turn(self, state: _ZoneState, at: int, track: Track, scene: RuleContext) -> None:
         """The anchor goes in or out at this time."""
         self._confirm(state, at, track, scene)
         state.within, state.since, state.moment = not state.within, at, scene.moment()
 
-    def _confirm(self, state: _ZoneState, until: int, track: Track, scene: Scene) -> None:
+    def _confirm(self, state: _ZoneState, until: int, track: Track, scene: RuleContext) -> None:
         """The anchor was within, or not, from `since` up to this time."""
         visit = state.visit
         if not state.within:
@@ -127,7 +127,7 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
             dwell_ns = until - visit.entered
             scene.report("zone", "dwell", self.config, visit.moment, track, visit.label, dwell_ns=dwell_ns)
 
-    def _leave(self, state: _ZoneState, track: Track, scene: Scene, reason: EndReason) -> None:
+    def _leave(self, state: _ZoneState, track: Track, scene: RuleContext, reason: EndReason) -> None:
         """The stay has ended at `since`."""
         visit, state.visit = state.visit, None
         assert visit is not None  # noqa: S101
@@ -162,7 +162,7 @@ class Crowd:
         self._over = False
         self._turned: tuple[int, Moment] | None = None  # since when it is the other way round
 
-    def update(self, visits: int, scene: Scene) -> None:
+    def update(self, visits: int, scene: RuleContext) -> None:
         """The number of tracks in the newest frame."""
         turned = visits <= self._config.end if self._over else visits > self._config.over
         if not turned:
@@ -175,7 +175,7 @@ class Crowd:
             self._over, self._turned = not self._over, None
             scene.report_crowd("over" if self._over else "under", self._rule, moment, visits)
 
-    def end(self, visits: int, scene: Scene, reason: EndReason) -> None:
+    def end(self, visits: int, scene: RuleContext, reason: EndReason) -> None:
         """The zone no longer counts."""
         if self._over:
             self._over = False

@@ -16,13 +16,13 @@ from time import perf_counter
 from daemon.fleet.demand import USABLE
 from daemon.fleet.placement import place
 from daemon.fleet.rebalance import rebalance
-from daemon.fleet.records import Capacity, Endpoints, FleetView, MemberRecord, Picture, SourceRecord, Want
+from daemon.fleet.records import Capacity, Endpoints, FleetView, MemberRecord, SourceRecord, StreamFormat, Want
 
 _VIDEOS = (
-    Picture(codec="hevc", width=1920, height=1080, fps=30),
-    Picture(codec="h264", width=1920, height=1080, fps=25),
-    Picture(codec="hevc", width=3840, height=2160, fps=15),
-    Picture(codec="h264", width=1280, height=720, fps=15),
+    StreamFormat(codec="hevc", width=1920, height=1080, fps=30),
+    StreamFormat(codec="h264", width=1920, height=1080, fps=25),
+    StreamFormat(codec="hevc", width=3840, height=2160, fps=15),
+    StreamFormat(codec="h264", width=1280, height=720, fps=15),
 )
 _SIZES = (1.0, 1.0, 1.0, 1.6)  # of members
 _SPARE = 1.125  # capacity by demand

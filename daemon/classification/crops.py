@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from daemon.classification.votes import Ballot
+from daemon.classification.votes import AttributeVotes
 from daemon.pipeline.frames import FrameInfo
 from detectors.port import Image, PreparedImage
 from lookoutd.messages import ClassifierMetrics, CropsDropped
@@ -31,7 +31,7 @@ class Crop:
     track: int
     label: str
     box: tuple[float, float, float, float]
-    ballot: Ballot
+    ballot: AttributeVotes
     image: Image | PreparedImage | None = None
 
     @property

@@ -14,7 +14,7 @@ from daemon.analytics.event import Event
 from daemon.classification.classifier import Classifier
 from daemon.classification.crops import Crop
 from daemon.classification.track_attributes import SourceAttributes, TrackAttributes
-from daemon.classification.votes import Ballot, VotingRules, rules_of
+from daemon.classification.votes import AttributeVotes, VotingRules, rules_of
 from daemon.config import ClassifierConfig, Config
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import Frame, FrameInfo
@@ -210,10 +210,10 @@ def _event_of(name: str, crop: Crop, attribute: Attribute, *, is_first: bool) ->
     )
 
 
-def _ballot(track: TrackAttributes, number: int, rules: VotingRules) -> Ballot:
+def _ballot(track: TrackAttributes, number: int, rules: VotingRules) -> AttributeVotes:
     found = track.ballots.get(number)
     if found is None:
-        found = track.ballots[number] = Ballot(rules)
+        found = track.ballots[number] = AttributeVotes(rules)
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from daemon.analytics.source_time import SourceClock
 from daemon.analytics.track_step import MAX_TRACKS
-from daemon.classification.votes import Ballot
+from daemon.classification.votes import AttributeVotes
 from daemon.pipeline.frames import FrameInfo
 from lookoutd.messages import Attribute
 
@@ -23,7 +23,7 @@ class TrackAttributes:
     __slots__ = ("ballots", "seen_ns", "shown")
 
     def __init__(self) -> None:
-        self.ballots: dict[int, Ballot] = {}
+        self.ballots: dict[int, AttributeVotes] = {}
         self.shown: Mapping[str, Attribute] | None = None
         self.seen_ns = 0
 

@@ -40,7 +40,7 @@ def rules_of(config: ClassifierConfig) -> VotingRules:
     )
 
 
-class Ballot:
+class AttributeVotes:
     """The votes on one track.
 
     A lane asks for looks, and the classifier's thread adds their results. Only one look is pending at a time.

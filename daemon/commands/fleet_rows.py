@@ -14,7 +14,7 @@ from daemon.commands.from_arguments import sources_of
 from daemon.config import AvConfig, SourceConfig, source_as_written
 from daemon.errors import ConfigError, LookoutError
 from daemon.fleet.operations import listed
-from daemon.fleet.records import Picture, SourceRecord
+from daemon.fleet.records import SourceRecord, StreamFormat
 from daemon.redact import Secret
 from daemon.validation import convert
 
@@ -26,7 +26,7 @@ class _FleetKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     priority: int | None = None
     affinity: dict[str, str] = {}
-    expected: Picture | None = None
+    expected: StreamFormat | None = None
 
 
 @dataclass(frozen=True)

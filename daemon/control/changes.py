@@ -22,7 +22,7 @@ from daemon.control.reload import Change, defaults_of, difference, is_same_model
 from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.lifecycle import ThreadPart
-from daemon.pipeline.lanes import Generation, Lanes
+from daemon.pipeline.lanes import Lanes, LaneSet
 from daemon.pipeline.stages import BoxFilter
 from daemon.system import systemd
 from daemon.system.background import BackgroundTask
@@ -72,7 +72,7 @@ class _Request:
     persist: PersistSources | None = None
     dry_run: bool = False
     future: Future[Change] = field(default_factory=Future)
-    opening: BackgroundTask[Generation] | None = None
+    opening: BackgroundTask[LaneSet] | None = None
     opened_for: Config | None = None
 
 
@@ -106,7 +106,7 @@ class Changes(ThreadPart):
         self._loader, self._reload_settings = loader, reload_settings
         self._waiting: deque[_Request] = deque()
         self._parked: _Request | None = None  # waits for a model
-        self._abandoned: list[BackgroundTask[Generation]] = []  # given up, still opening
+        self._abandoned: list[BackgroundTask[LaneSet]] = []  # given up, still opening
         self._working = False
         self._reloading: Future[Change] | None = None  # submitted, not begun
         self._lock = threading.Lock()
@@ -246,7 +246,7 @@ class Changes(ThreadPart):
         change: Change,
         captures: Sequence[AnyCapture],
         filters: dict[str, BoxFilter],
-        adopted: Generation | None,
+        adopted: LaneSet | None,
     ) -> None:
         """Put a change into effect; cannot be refused."""
         try:
@@ -295,7 +295,7 @@ class Changes(ThreadPart):
         opening = BackgroundTask(
             "opening the model",
             lambda stop: self._prepare(new, stop),
-            Generation.retire,
+            LaneSet.retire,
             self._clock,
             on_done=self._notify,
         )
@@ -309,7 +309,7 @@ class Changes(ThreadPart):
                 raise DetectorError(f"no thread can be started to open the model: {error}") from error
             request.opened_for, request.opening = new, opening
 
-    def _prepare(self, new: Config, stop: Stop) -> Generation:
+    def _prepare(self, new: Config, stop: Stop) -> LaneSet:
         """Runs in the background thread."""
         model, options = new.model, options_of(new, self._loader.reserved)
         if self._loader.trial:
@@ -347,7 +347,7 @@ class Changes(ThreadPart):
             request.opening.abandon()
         self._refuse(request, error)
 
-    def _log_swap(self, generation: Generation) -> None:
+    def _log_swap(self, generation: LaneSet) -> None:
         info = generation.info
         log.info("model swapped", name=info.name, digest=info.digest, precision=info.precision)
         for note in info.notes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from daemon.fleet.records import Capacity, FleetView, Picture, SourceRecord
+from daemon.fleet.records import Capacity, FleetView, SourceRecord, StreamFormat
 from daemon.view_config import TilesConfig, tiling_of
 
 Floats = npt.NDArray[np.float64]
@@ -148,12 +148,12 @@ def scores(sources: Sequence[str], members: Sequence[str], weights: Floats) -> F
     return found
 
 
-def _row(source: SourceRecord, seen: Picture | None) -> tuple[float, float, float, str, str]:
+def _row(source: SourceRecord, seen: StreamFormat | None) -> tuple[float, float, float, str, str]:
     """Pictures a second to detect, decoded pixels a second, pixels of a picture, codec, and `decode`.
 
     The owner checks the configuration; a value that makes no sense counts as absent here.
     """
-    config, picture = source.config, seen or source.expected or _drawn(source.config) or Picture()
+    config, picture = source.config, seen or source.expected or _drawn(source.config) or StreamFormat()
     area = float(max(1, picture.width) * max(1, picture.height))
     fps = max(0.0, picture.fps)
     limit = config.get("max_fps")
@@ -162,14 +162,14 @@ def _row(source: SourceRecord, seen: Picture | None) -> tuple[float, float, floa
     return wanted * _pictures(config.get("tiles")), decoded, area, picture.codec, str(config.get("decode", "auto"))
 
 
-def _drawn(config: Mapping[str, object]) -> Picture | None:
+def _drawn(config: Mapping[str, object]) -> StreamFormat | None:
     """The picture of a synthetic source."""
     if config.get("type") != "synthetic":
         return None
     sides = [config.get(name, default) for name, default in (("width", 640), ("height", 360))]
     fps = config.get("fps", 30.0)
     if all(isinstance(side, int) for side in sides) and isinstance(fps, int | float):
-        return Picture(codec="", width=int(str(sides[0])), height=int(str(sides[1])), fps=float(fps))
+        return StreamFormat(codec="", width=int(str(sides[0])), height=int(str(sides[1])), fps=float(fps))
     return None
 
 

@@ -15,7 +15,7 @@ from daemon.config import Config
 from daemon.control.capacity import cores
 from daemon.control.overload import Overload
 from daemon.control.plan import PROCESS_BYTES, planned_processes
-from daemon.fleet.records import Capacity, Endpoints, MemberRecord, Picture
+from daemon.fleet.records import Capacity, Endpoints, MemberRecord, StreamFormat
 from daemon.publish.curve import secret_key
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from detectors.port import ModelInfo
@@ -129,9 +129,9 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def pictures_of(formats: Mapping[str, VideoFormat]) -> dict[str, Picture]:
+def pictures_of(formats: Mapping[str, VideoFormat]) -> dict[str, StreamFormat]:
     """The videos of connected sources."""
     return {
-        id: Picture(codec=row.codec, width=row.width, height=row.height, fps=round(row.fps or _FPS, 2))
+        id: StreamFormat(codec=row.codec, width=row.width, height=row.height, fps=round(row.fps or _FPS, 2))
         for id, row in formats.items()
     }

@@ -6,9 +6,9 @@ import os
 from contextlib import suppress
 
 from daemon.clock import SystemClock
-from daemon.fleet.following import Following
 from daemon.fleet.opening import open_coordinator
 from daemon.fleet.port import Coordinator
+from daemon.fleet.record_follower import RecordFollower
 from daemon.fleet.records import Endpoints
 from daemon.fleet_config import FleetConfig, fleet_of
 
@@ -29,7 +29,7 @@ class MemberEndpoints:
         os.set_blocking(self.fd, False)
         os.set_blocking(self._waker, False)
         self._closed = False
-        self._following = Following(followed, self._ring, SystemClock(), lambda _: self._ring(), is_logged=False)
+        self._following = RecordFollower(followed, self._ring, SystemClock(), lambda _: self._ring(), is_logged=False)
         self._following.start()
 
     @property

@@ -18,7 +18,7 @@ from daemon.fleet.etcd_keys import Keys
 from daemon.fleet.etcd_records import Born, Count, Left, Reason
 from daemon.fleet.etcd_renewal import EtcdRenewal, Lease
 from daemon.fleet.port import CoordinatorAwayError, LeaseLostError
-from daemon.fleet.records import FleetView, HoldDown, MemberRecord, Ownership, Picture, Want
+from daemon.fleet.records import FleetView, HoldDown, MemberRecord, Ownership, StreamFormat, Want
 
 T = TypeVar("T")
 BATCH = 100  # operations of a transaction; each has up to three conditions, and etcd counts 128 of both
@@ -65,7 +65,7 @@ class EtcdMembership:
         for batch in batches(list(reasons.items()), BATCH):
             self._write([self._refusal(source, reason) for source, reason in batch])
 
-    def saw(self, pictures: Mapping[str, Picture]) -> None:
+    def saw(self, pictures: Mapping[str, StreamFormat]) -> None:
         for batch in batches(list(pictures.items()), BATCH):
             self._write([self._of_source(source, self._keys.of("seen", source), seen) for source, seen in batch])
 

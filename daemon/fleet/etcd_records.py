@@ -15,8 +15,8 @@ from daemon.fleet.records import (
     MemberRecord,
     Owned,
     Ownership,
-    Picture,
     SourceRecord,
+    StreamFormat,
     Want,
 )
 
@@ -62,7 +62,7 @@ _SECTIONS: dict[str, tuple[type[Any], Made, int]] = {
     "wants": (Want, _plain, 1),
     "own": (Ownership, _owned, 1),
     "refused": (Reason, lambda value, _: value.reason, 2),
-    "seen": (Picture, _plain, 1),
+    "seen": (StreamFormat, _plain, 1),
     "losses": (Count, lambda value, _: value.count, 1),
     "held": (HoldDown, _plain, 1),
     "left": (Left, lambda value, _: value.joined, 1),

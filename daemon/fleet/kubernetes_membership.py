@@ -16,7 +16,7 @@ from daemon.fleet.kubernetes_records import WANT, Refusal, State, Timed, epoch_o
 from daemon.fleet.kubernetes_renewal import KubernetesRenewal, MemberLease
 from daemon.fleet.kubernetes_store import ATTEMPTS, Store
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError
-from daemon.fleet.records import FleetView, MemberRecord, Picture, Want
+from daemon.fleet.records import FleetView, MemberRecord, StreamFormat, Want
 
 _MANY = 100  # sources that are listed rather than asked for one by one
 _MAX_REASON = 500
@@ -65,7 +65,7 @@ class KubernetesMembership:
                     self._refused[source] = Refusal(uid, reason[:_MAX_REASON])
             self._note(REFUSED, msgspec.json.encode(self._refused).decode())
 
-    def saw(self, pictures: Mapping[str, Picture]) -> None:
+    def saw(self, pictures: Mapping[str, StreamFormat]) -> None:
         self._check()
         self._client.each(self._saw, pictures.items())
 
@@ -188,7 +188,7 @@ class KubernetesMembership:
             return
         raise CoordinatorAwayError(f"Lease {self._names.owner(source)}: others write it again and again")
 
-    def _saw(self, row: tuple[str, Picture]) -> None:
+    def _saw(self, row: tuple[str, StreamFormat]) -> None:
         source, picture = row
         changes = {"metadata": {"annotations": {SEEN: msgspec.json.encode(picture).decode()}}}
         try:

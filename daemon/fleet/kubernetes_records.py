@@ -16,7 +16,7 @@ from daemon.clock import Clock
 from daemon.fleet.kubernetes_client import Kind
 from daemon.fleet.kubernetes_names import EPOCH, ID, JOINED, KIND, MEMBERSHIP, RECORD, REFUSED, SEEN
 from daemon.fleet.kubernetes_objects import Event, Object, number
-from daemon.fleet.records import FleetView, HoldDown, MemberRecord, Owned, Picture, SourceRecord, Want
+from daemon.fleet.records import FleetView, HoldDown, MemberRecord, Owned, SourceRecord, StreamFormat, Want
 
 SOURCE, WANT, STATE = "source", "want", "state"  # keys of a ConfigMap's data
 
@@ -79,7 +79,7 @@ class _Source:
     uid: str
     record: SourceRecord
     want: Want | None
-    seen: Picture | None
+    seen: StreamFormat | None
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def _source(found: Object) -> _Source:
         found.metadata.uid,
         msgspec.json.decode(found.data.get(SOURCE, ""), type=SourceRecord),
         msgspec.json.decode(want, type=Want) if want else None,
-        msgspec.json.decode(seen, type=Picture) if seen else None,
+        msgspec.json.decode(seen, type=StreamFormat) if seen else None,
     )
 
 

@@ -16,15 +16,15 @@ import structlog
 
 from daemon.clock import Bell
 from daemon.errors import LookoutError
-from daemon.fleet.calls import Call, Calls
-from daemon.fleet.doubts import Doubts
-from daemon.fleet.following import Following
+from daemon.fleet.coordinator_caller import Call, CoordinatorCaller
 from daemon.fleet.grants import GrantedSources
 from daemon.fleet.lease import KeepLease, LeaseKeeper
+from daemon.fleet.missing_claims import MissingClaims
 from daemon.fleet.own_sources import OwnSources
 from daemon.fleet.pace import Pace
 from daemon.fleet.port import Coordinator, CoordinatorAwayError, LeaseLostError, Membership, NameTakenError
-from daemon.fleet.records import FleetView, MemberRecord, MemberState, Picture
+from daemon.fleet.record_follower import RecordFollower
+from daemon.fleet.records import FleetView, MemberRecord, MemberState, StreamFormat
 from daemon.fleet.reports import Reports
 from daemon.fleet.wanted import WantedSources
 from daemon.fleet_config import FleetConfig
@@ -59,7 +59,7 @@ class MemberContext:
     grants: GrantedSources
     own: OwnSources
     record: Callable[[], MemberRecord]
-    pictures: Callable[[], Mapping[str, Picture]]
+    pictures: Callable[[], Mapping[str, StreamFormat]]
 
 
 @dataclass(frozen=True)
@@ -129,15 +129,15 @@ class Member(ThreadPart):
         self.counts = MemberCounts()
         self._lease: LeaseKeeper | None = None
         self._wanted, self._reports = WantedSources(context.name), Reports(runtime.clock)
-        self._doubts = Doubts(context.name, runtime.clock)
+        self._doubts = MissingClaims(context.name, runtime.clock)
         self._to_release: set[str] = set()
         self._view: FleetView | None = None
         self._pace = Pace(config.connects_per_s, runtime.clock)
         self._begun_ns = self._not_before_ns = runtime.clock.monotonic_ns()
         self._coordinator = coordinator.open()
-        self._calls = Calls(context.bell.ring, self._coordinator.close, runtime)
+        self._calls = CoordinatorCaller(context.bell.ring, self._coordinator.close, runtime)
         try:
-            self._following = Following(coordinator.open(), self._on_view, runtime.clock, runtime.on_failure)
+            self._following = RecordFollower(coordinator.open(), self._on_view, runtime.clock, runtime.on_failure)
         except BaseException:
             self._coordinator.close()
             raise
@@ -380,7 +380,7 @@ class Member(ThreadPart):
         state: MemberState = "leaving" if self._leaving else "ready"
         return msgspec.structs.replace(self._context.record(), state=state)
 
-    def _pictures(self) -> dict[str, Picture]:
+    def _pictures(self) -> dict[str, StreamFormat]:
         return {id: picture for id, picture in self._context.pictures().items() if id in self._own}
 
     # --- the records' thread ---------------------------------------------------------------------------------------

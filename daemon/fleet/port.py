@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from daemon.errors import LookoutError
-from daemon.fleet.records import FleetView, MemberRecord, Picture, SourceRecord, Want
+from daemon.fleet.records import FleetView, MemberRecord, SourceRecord, StreamFormat, Want
 from daemon.system.stop import Stop
 
 
@@ -67,7 +67,7 @@ class Membership(Protocol):
     def refuse(self, reasons: Mapping[str, str | None]) -> None:
         """Say why this member cannot have sources; None takes it back."""
 
-    def saw(self, pictures: Mapping[str, Picture]) -> None:
+    def saw(self, pictures: Mapping[str, StreamFormat]) -> None:
         """Record the videos of owned sources for the next owner and the placer."""
 
     def lead(self) -> bool:

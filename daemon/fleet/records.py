@@ -68,7 +68,7 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     overloaded: str | None = None
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class StreamFormat(msgspec.Struct, frozen=True, kw_only=True):
     """The video of a source, as expected by the operator or seen by its last owner."""
 
     codec: str = "h264"
@@ -90,7 +90,7 @@ class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     affinity: dict[str, str] = {}
     priority: int = 0
-    expected: Picture | None = None
+    expected: StreamFormat | None = None
 
 
 class Want(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +163,7 @@ class FleetView:
     wants: Mapping[str, Want]
     owned: Mapping[str, Owned]
     refused: Mapping[str, Mapping[str, str]]
-    seen: Mapping[str, Picture]
+    seen: Mapping[str, StreamFormat]
     losses: Mapping[str, int]
     held: Mapping[str, HoldDown]
     placer: str | None

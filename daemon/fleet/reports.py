@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from daemon.clock import Clock
-from daemon.fleet.records import MemberRecord, Picture
+from daemon.fleet.records import MemberRecord, StreamFormat
 
 _PICTURES_NS = 2_000_000_000  # between two reports of videos
 
@@ -17,7 +17,7 @@ class Reports:
         self._clock = clock
         self._record: MemberRecord | None = None
         self._refused: dict[str, str] = {}
-        self._pictures: dict[str, Picture] = {}
+        self._pictures: dict[str, StreamFormat] = {}
         self._pictures_ns = 0
 
     def is_new(self, record: MemberRecord) -> bool:
@@ -40,7 +40,7 @@ class Reports:
             else:
                 self._refused[id] = reason
 
-    def new_pictures(self, pictures: Mapping[str, Picture]) -> dict[str, Picture]:
+    def new_pictures(self, pictures: Mapping[str, StreamFormat]) -> dict[str, StreamFormat]:
         """Videos that are not as they were reported; none before some time has passed since the last call."""
         now = self._clock.monotonic_ns()
         if now - self._pictures_ns < _PICTURES_NS:
@@ -48,6 +48,6 @@ class Reports:
         self._pictures_ns = now
         return {id: picture for id, picture in pictures.items() if self._pictures.get(id) != picture}
 
-    def note_pictures(self, pictures: Mapping[str, Picture]) -> None:
+    def note_pictures(self, pictures: Mapping[str, StreamFormat]) -> None:
         """They were reported."""
         self._pictures |= pictures

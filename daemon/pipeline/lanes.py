@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 _POLL_S = 0.05
 
 
-class Generation:
+class LaneSet:
     """A detector and its lanes. The last lane that ends closes the detector, so that none is closed under a lane.
 
     Args:
@@ -184,8 +184,8 @@ class Lanes:
         self.name = "lanes"
         self._pipeline, self._runtime, self._stop = pipeline, pipeline.runtime, stop
         self._made = 0
-        self._now = Generation(0, detector, sources, defaults, pipeline)
-        self._retired: list[Generation] = []
+        self._now = LaneSet(0, detector, sources, defaults, pipeline)
+        self._retired: list[LaneSet] = []
         self._started = self._stopped = False
         self._lock = threading.Lock()
 
@@ -228,9 +228,7 @@ class Lanes:
         self._pipeline.board.abandon()
         return [thread.name for thread in self.threads]
 
-    def prepare(
-        self, detector: Detector, sources: Sequence[SourceConfig], defaults: Defaults, stop: Stop
-    ) -> Generation:
+    def prepare(self, detector: Detector, sources: Sequence[SourceConfig], defaults: Defaults, stop: Stop) -> LaneSet:
         """Make lanes of another detector and warm them up beside the current ones. The caller adopts or retires them.
 
         Raises:
@@ -241,7 +239,7 @@ class Lanes:
         with self._lock:
             self._made += 1
             number = self._made
-        fresh = Generation(number, detector, sources, defaults, self._pipeline)
+        fresh = LaneSet(number, detector, sources, defaults, self._pipeline)
         try:
             fresh.start()
             fresh.wait_ready(stop, self._runtime.limits.lane_start)
@@ -250,7 +248,7 @@ class Lanes:
             raise
         return fresh
 
-    def adopt(self, fresh: Generation) -> None:
+    def adopt(self, fresh: LaneSet) -> None:
         """Let another detector's lanes take the next batches; the old lanes finish theirs and close their detector.
 
         The old lanes retire first, so that a source's frames change models once.
@@ -267,7 +265,7 @@ class Lanes:
                 fresh.retire()
 
     def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, BoxFilter]:
-        """See `Generation.filters_of`."""
+        """See `LaneSet.filters_of`."""
         return self._now.filters_of(sources)
 
     def update_filters(self, filters: dict[str, BoxFilter]) -> None:
@@ -277,7 +275,7 @@ class Lanes:
         self._now.forget(source)
         self._pipeline.analytics.forget(source)
 
-    def check_analytics(self, config: Config, fresh: Generation | None = None) -> None:
+    def check_analytics(self, config: Config, fresh: LaneSet | None = None) -> None:
         """Check the tracking and the views of a configuration against the model, or against a prepared one.
 
         Raises:

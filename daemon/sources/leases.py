@@ -12,7 +12,7 @@ T = TypeVar("T")
 _LEASE_TIMEOUT_S = 5.0
 
 
-class Lease(Generic[T]):
+class BufferLease(Generic[T]):
     """Holds a slot for as long as the lease is referenced: by a picture on the board, by a lane, by a variable.
 
     Pictures are dropped in many places; none of them has to remember to return the slot.
@@ -36,23 +36,23 @@ class BufferPool(Generic[T]):
         for slot in slots:
             self._free.put(slot)
 
-    def acquire(self) -> Lease[T]:
+    def acquire(self) -> BufferLease[T]:
         """Wait for a free slot.
 
         Raises:
             DecodeError: none became free in time.
         """
         try:
-            return Lease(self._free.get(timeout=_LEASE_TIMEOUT_S), self._free)
+            return BufferLease(self._free.get(timeout=_LEASE_TIMEOUT_S), self._free)
         except Empty:
             raise DecodeError(
                 f"all {len(self._all)} picture buffers have been in use by lanes for {_LEASE_TIMEOUT_S:g} s"
             ) from None
 
-    def try_acquire(self) -> Lease[T] | None:
+    def try_acquire(self) -> BufferLease[T] | None:
         """A free slot, None if there is none."""
         try:
-            return Lease(self._free.get_nowait(), self._free)
+            return BufferLease(self._free.get_nowait(), self._free)
         except Empty:
             return None
 

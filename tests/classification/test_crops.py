@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from daemon.classification.crops import Crop, CropQueue
-from daemon.classification.votes import Ballot, rules_of
+from daemon.classification.votes import AttributeVotes, rules_of
 from daemon.config import ClassifierConfig
 from detectors.port import HostImage
 from lookoutd.messages import ClassifierMetrics
@@ -20,7 +20,7 @@ IMAGE = HostImage(np.zeros((4, 4, 3), np.uint8))
 
 def _crops(count: int, source: str = "cam") -> list[Crop]:
     looks = [
-        Crop(frame_at(0, 0, source=source), number, "car", (0.0, 0.0, 9.0, 9.0), Ballot(RULES))
+        Crop(frame_at(0, 0, source=source), number, "car", (0.0, 0.0, 9.0, 9.0), AttributeVotes(RULES))
         for number in range(count)
     ]
     for look in looks:

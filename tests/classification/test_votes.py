@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from daemon.classification.votes import Ballot, rules_of
+from daemon.classification.votes import AttributeVotes, rules_of
 from daemon.config import ClassifierConfig
 
 AREA = 10_000.0
 
 
-def _ballot(**settings: Any) -> Ballot:
-    return Ballot(rules_of(ClassifierConfig(name="color", path=Path("color.onnx"), wanted=["car"], **settings)))
+def _ballot(**settings: Any) -> AttributeVotes:
+    return AttributeVotes(rules_of(ClassifierConfig(name="color", path=Path("color.onnx"), wanted=["car"], **settings)))
 
 
 def _look(
-    ballot: Ballot, value: str, confidence: float = 0.9, seq: int = 0, area: float = AREA
+    ballot: AttributeVotes, value: str, confidence: float = 0.9, seq: int = 0, area: float = AREA
 ) -> tuple[str | None, int, bool]:
     ballot.request(area, 0)
     found = ballot.add(value, confidence, seq)
@@ -123,7 +123,7 @@ def test_time_makes_a_look_due_if_asked_for() -> None:
     assert not _settled().is_due(AREA, 1 << 60)
 
 
-def _settled(**settings: Any) -> Ballot:
+def _settled(**settings: Any) -> AttributeVotes:
     ballot = _ballot(**settings)
     for _ in range(3):
         _look(ballot, "red")

@@ -22,7 +22,7 @@ from daemon.capture.processes.protocol import (
     StateChanged,
     ToCapture,
 )
-from daemon.capture.processes.sender import Feed, FrameSender
+from daemon.capture.processes.sender import FrameForwarder, FrameSender
 from daemon.clock import SystemClock
 from daemon.errors import SourceError
 from daemon.pipeline.frames import Frame, FrameInfo
@@ -47,7 +47,7 @@ class _Source:
     """Gives pictures of its own, one place for each."""
 
     def __init__(self, number: int, sender: FrameSender) -> None:
-        self.feed = Feed(number, sender, live=True, depth=1, slots=4, has_admission=False)
+        self.feed = FrameForwarder(number, sender, live=True, depth=1, slots=4, has_admission=False)
         self._seq = 0
         self._memory = HostMemory(_SIZE * 4)
         self._buffers = BufferPool([_Place(self._memory, _SIZE * number) for number in range(4)])
@@ -138,7 +138,7 @@ def test_the_format_of_frames_is_told_when_it_changes() -> None:
 def test_all_that_is_known_about_a_frame_arrives() -> None:
     info = FrameInfo("cam", "s", 1, 2, 3, 4, FrameClock("ntp", 5), 6, 8, 4, 7, 1.5, corrupt=True)
     with _handing_over() as (sender, daemon, _):
-        feed = Feed(9, sender, live=True, depth=1, slots=4, has_admission=False)
+        feed = FrameForwarder(9, sender, live=True, depth=1, slots=4, has_admission=False)
         feed.put(Frame(info, HostImage(np.zeros((4, 8, 3), np.uint8))))
         format, frame = daemon.hears_all(1)
         assert isinstance(format, FrameFormat)
@@ -149,7 +149,7 @@ def test_all_that_is_known_about_a_frame_arrives() -> None:
 
 def test_packets_that_are_passed_over_are_counted_in_the_daemon() -> None:
     with _handing_over() as (sender, daemon, _):
-        feed = Feed(9, sender, live=True, depth=1, slots=4, has_admission=False)
+        feed = FrameForwarder(9, sender, live=True, depth=1, slots=4, has_admission=False)
         feed.passed_over("cam", {"no_picture": 2, "other_video": 1})
         assert daemon.hears(1) == [PassedOver(9, {"no_picture": 2, "other_video": 1})]
 
@@ -171,7 +171,7 @@ def test_what_is_held_up_at_the_end_is_handed_over_first(behind: int) -> None:
 def test_a_picture_that_there_is_no_memory_for_is_counted() -> None:
     """The connection ends with the reason, to be tried again; its pictures keep their numbers."""
     with _handing_over() as (sender, daemon, _):
-        feed = Feed(0, sender, live=True, depth=1, slots=4, has_admission=False)
+        feed = FrameForwarder(0, sender, live=True, depth=1, slots=4, has_admission=False)
         frames = [
             Frame(FrameInfo("cam", "s", seq, None, 0, 0, FrameClock("arrival", 0), 0, 8, 4), HostImage(picture))
             for seq, picture in enumerate([np.zeros((4, 8, 3), np.uint8)] * 2)
@@ -185,7 +185,7 @@ def test_a_picture_that_there_is_no_memory_for_is_counted() -> None:
 def test_in_a_burst_one_waits_until_another_has_come_home() -> None:
     """One is looked at and another waits at the daemon: a third would take its place."""
     with _handing_over() as (sender, daemon, _):
-        feed, woken = Feed(0, sender, live=True, depth=16, slots=4, has_admission=False), Event()
+        feed, woken = FrameForwarder(0, sender, live=True, depth=16, slots=4, has_admission=False), Event()
         feed.listen("cam", woken.set)
         picture, now = HostImage(np.zeros((4, 8, 3), np.uint8)), SystemClock().monotonic_ns()
         frames = [

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, NameTakenError
-from daemon.fleet.records import FleetView, HoldDown, MemberRecord, Owned, Picture, SourceRecord, Want
+from daemon.fleet.records import FleetView, HoldDown, MemberRecord, Owned, SourceRecord, StreamFormat, Want
 from daemon.system.stop import Stop
 from tests.support.clock import ManualClock
 
@@ -46,7 +46,7 @@ class Content:
     wants: dict[str, Want] = field(default_factory=dict)
     owned: dict[str, tuple[Owned, Lease]] = field(default_factory=dict)
     refused: dict[tuple[str, str], str] = field(default_factory=dict)
-    seen: dict[str, Picture] = field(default_factory=dict)
+    seen: dict[str, StreamFormat] = field(default_factory=dict)
     losses: dict[str, Timed] = field(default_factory=dict)
     held: dict[str, Timed] = field(default_factory=dict)
     left: dict[str, Timed] = field(default_factory=dict)
@@ -207,7 +207,7 @@ class MemoryMembership:
                     content.refused[source, self.member] = reason
             self._engine.touch()
 
-    def saw(self, pictures: Mapping[str, Picture]) -> None:
+    def saw(self, pictures: Mapping[str, StreamFormat]) -> None:
         with self._engine.changes:
             content = self._checked()
             content.seen |= {source: seen for source, seen in pictures.items() if source in content.sources}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from daemon.fleet.port import Coordinator, CoordinatorError, LeaseLostError, Membership
-from daemon.fleet.records import Capacity, Endpoints, FleetView, MemberRecord, Owned, Picture, SourceRecord, Want
+from daemon.fleet.records import Capacity, Endpoints, FleetView, MemberRecord, Owned, SourceRecord, StreamFormat, Want
 from daemon.system.stop import Stop
 from tests.fleet.conftest import Harness
 
@@ -96,7 +96,7 @@ def test_a_removed_source_leaves_nothing_but_its_owner(coordinator: Coordinator)
     member = join(coordinator)
     place(coordinator, member, {"a": A, "b": A})
     member.claim(["a", "b"])
-    member.saw({"a": Picture(codec="hevc")})
+    member.saw({"a": StreamFormat(codec="hevc")})
     member.refuse({"a": "too large"})
     assert coordinator.remove_sources(["a", "x"]) == ["a"]
     assert coordinator.remove_sources(["a", "x"]) == []
@@ -105,7 +105,7 @@ def test_a_removed_source_leaves_nothing_but_its_owner(coordinator: Coordinator)
     assert not view.refused
     assert not view.seen
     assert view.owned.keys() == {"a", "b"}
-    member.saw({"a": Picture()})
+    member.saw({"a": StreamFormat()})
     member.refuse({"a": "late"})
     assert not coordinator.view().seen
     assert not coordinator.view().refused
@@ -215,7 +215,7 @@ CALLS: dict[str, Callable[[Membership, FleetView], object]] = {
     "claim": lambda member, _: member.claim(["a"]),
     "release": lambda member, _: member.release(["a"]),
     "refuse": lambda member, _: member.refuse({"a": "no"}),
-    "saw": lambda member, _: member.saw({"a": Picture()}),
+    "saw": lambda member, _: member.saw({"a": StreamFormat()}),
     "lead": lambda member, _: member.lead(),
     "place": lambda member, view: member.place({"a": Want(member=A)}, view),
     "hold_down": lambda member, _: member.hold_down(B, 60),
@@ -278,7 +278,7 @@ def test_refusals_end_with_the_member(harness: Harness, coordinator: Coordinator
 def test_pictures_stay_for_the_next_owner(harness: Harness, coordinator: Coordinator) -> None:
     add(coordinator, "a")
     member = join(coordinator)
-    seen = Picture(codec="hevc", width=3840, height=2160, fps=25.0)
+    seen = StreamFormat(codec="hevc", width=3840, height=2160, fps=25.0)
     member.saw({"a": seen})
     harness.expire(member)
     assert coordinator.view().seen == {"a": seen}

@@ -19,7 +19,7 @@ from daemon.commands.fleet_tables import show_rebalance, show_status
 from daemon.config import load_fleet
 from daemon.errors import ConfigError, LookoutError
 from daemon.fleet.operations import ConflictError, UnknownError, rebalanced
-from daemon.fleet.records import Picture
+from daemon.fleet.records import StreamFormat
 from tests.fleet.etcd_server import EtcdServer
 from tests.fleet.memory_coordinator import MemoryCoordinator, MemoryEngine
 from tests.fleet.site import Site
@@ -89,7 +89,7 @@ def test_add_takes_a_file_as_it_is_written(site: Site, tmp_path: Path, capsys: p
     yard = view.sources["yard"]
     assert yard.config == {"id": "yard", "type": "av", "url": "rtsp://u:${P}@10.0.0.8/1"}
     assert (yard.priority, yard.affinity) == (5, {"floor": "2", "site": "north"})
-    assert yard.expected == Picture(codec="hevc", width=3840, height=2160, fps=25)
+    assert yard.expected == StreamFormat(codec="hevc", width=3840, height=2160, fps=25)
     fleets.add(opened(site), (), file, Placing(1, {"floor": "2"}), replace=False)
     assert capsys.readouterr().out == "2 sources added\n0 sources added, 2 there already\n"
 

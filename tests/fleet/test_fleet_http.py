@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.config import HttpConfig, TokenConfig, source_of
 from daemon.fleet.figures import FleetParts, OwnFigures
-from daemon.fleet.records import FleetView, Picture, SourceRecord
+from daemon.fleet.records import FleetView, SourceRecord, StreamFormat
 from daemon.http.fleet import BODIES, FleetCommands, written_row
 from daemon.http.fleet_exposition import FleetExposition
 from daemon.http.kit import open_server
@@ -168,7 +168,7 @@ def test_changes_of_sources_are_written_to_the_fleet(api: Api, monkeypatch: pyte
     monkeypatch.setenv("PASSWORD", "hunter2")
     record = SourceRecord(
         config={"id": "gate", "type": "av", "url": "rtsp://u:${PASSWORD}@10.0.0.7/1"},
-        affinity={"site": "north"}, priority=3, expected=Picture(fps=5),
+        affinity={"site": "north"}, priority=3, expected=StreamFormat(fps=5),
     )  # fmt: skip
     api.site.coordinator.put_sources({"gate": record}, replace=False)
     old = source_of(record.config)

@@ -21,7 +21,7 @@ from daemon.fleet.kubernetes_names import Names, slug
 from daemon.fleet.member import CoordinatorAccess
 from daemon.fleet.opening import open_coordinator
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, NameTakenError
-from daemon.fleet.records import MemberRecord, Owned, Picture, SourceRecord, Want
+from daemon.fleet.records import MemberRecord, Owned, SourceRecord, StreamFormat, Want
 from daemon.fleet_config import FleetConfig
 from daemon.seams import Seams
 from daemon.system.stop import Stop
@@ -226,7 +226,7 @@ def test_a_source_that_is_added_anew_has_nothing_of_the_last_one(opened: Opened)
     add(coordinator, "a")
     member = join(coordinator)
     member.refuse({"a": "too large"})
-    member.saw({"a": Picture()})
+    member.saw({"a": StreamFormat()})
     coordinator.remove_sources(["a"])
     add(coordinator, "a")
     view = coordinator.view()
@@ -408,7 +408,7 @@ def test_the_role_has_the_verbs_that_are_used_and_no_other(opened: Opened, serve
     member = join(coordinator)
     place(coordinator, member, {"a": A})
     member.claim(["a"])
-    member.saw({"a": Picture()})
+    member.saw({"a": StreamFormat()})
     member.refuse({"b": "no"})
     member.update(RECORD)
     member.hold_down(B, 60)

@@ -11,7 +11,7 @@ import pytest
 from daemon.clock import boottime_ns
 from daemon.daemon import Daemon
 from daemon.errors import LookoutError
-from daemon.fleet import doubts
+from daemon.fleet import missing_claims
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, NameTakenError
 from daemon.fleet.records import Owned
 from lookoutd.client import Subscriber
@@ -47,7 +47,7 @@ def test_what_is_wanted_runs_and_what_is_not_wanted_does_not(fleet: Fleet) -> No
 
 def test_a_claim_that_somebody_deletes_is_made_again(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """The member learns of it from the records that it has no more, and its other sources go on."""
-    monkeypatch.setattr(doubts, "TIMEOUT_NS", 100_000_000)
+    monkeypatch.setattr(missing_claims, "TIMEOUT_NS", 100_000_000)
     fleet.want("one", "a", "b")
     app = fleet.start("one")
     wait_runs(app, "a", "b")

@@ -16,7 +16,7 @@ from daemon.control.plan import planned_processes
 from daemon.control.reload import least_confidence
 from daemon.errors import ConfigError
 from daemon.fleet.description import Machine, capacity_of, endpoints_of, lowered
-from daemon.fleet.doubts import TIMEOUT_NS, Doubts
+from daemon.fleet.missing_claims import TIMEOUT_NS, MissingClaims
 from daemon.fleet.pace import Pace
 from daemon.fleet.records import Capacity, FleetView, Owned, SourceRecord, Want
 from daemon.fleet.reports import Reports
@@ -302,7 +302,7 @@ def test_members_tell_their_public_key(tmp_path: Path) -> None:
 
 def test_a_claim_is_doubted_when_the_records_do_not_show_it_for_long() -> None:
     clock = ManualClock()
-    doubts, timeout_s = Doubts("me", clock), TIMEOUT_NS / 1e9
+    doubts, timeout_s = MissingClaims("me", clock), TIMEOUT_NS / 1e9
     shown = replace(view({}, {}), owned={"a": Owned("me", 5), "b": Owned("me", 4), "c": Owned("other", 5)})
     later = replace(shown, owned={**shown.owned, "d": Owned("me", 5)})
 

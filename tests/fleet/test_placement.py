@@ -18,7 +18,7 @@ from daemon.fleet.demand import FULL, USABLE
 from daemon.fleet.placement import loads, place
 from daemon.fleet.placer import first_wants
 from daemon.fleet.rebalance import rebalance
-from daemon.fleet.records import Capacity, FleetView, HoldDown, Owned, Picture, SourceRecord, Want
+from daemon.fleet.records import Capacity, FleetView, HoldDown, Owned, SourceRecord, StreamFormat, Want
 from tests.fleet.views import PIXELS_PER_S, camera, cameras, capacity_for, member, placed, view, without, written
 
 Row = TypeVar("Row")
@@ -158,7 +158,10 @@ def test_a_higher_priority_takes_the_place_of_the_lowest() -> None:
 
 def test_one_large_source_displaces_as_few_as_possible() -> None:
     sources = {**cameras(8), "large": camera("large", priority=1)}
-    seen = {"large": Picture(width=3840, height=2160, fps=30), "camera-0": Picture(width=3840, height=2160, fps=30)}
+    seen = {
+        "large": StreamFormat(width=3840, height=2160, fps=30),
+        "camera-0": StreamFormat(width=3840, height=2160, fps=30),
+    }
     before = after_placing(view({"a": member(11)}, cameras(8), seen=seen))
     assert all(placed(before).values())
     found = place(replace(before, sources=sources))
@@ -181,15 +184,15 @@ def test_a_disabled_source_has_no_owner() -> None:
 
 def test_demand_follows_the_configuration_and_the_video() -> None:
     small = Capacity(detector=100 / USABLE[0], decoders={"hevc": 1e12}, cores=4, cpu_decoding=PIXELS_PER_S)
-    cases: list[tuple[SourceRecord, Picture | None, bool]] = [
-        (camera("1", max_fps=20), Picture(codec="hevc", fps=120), True),
-        (camera("1"), Picture(codec="hevc", fps=120), False),
-        (camera("1", max_fps=25, tiles="2x2"), Picture(codec="hevc"), False),
-        (camera("1", max_fps=20, tiles={"columns": 2, "rows": 2}), Picture(codec="hevc"), True),
-        (camera("1", decode="nvdec"), Picture(codec="h264"), False),
-        (camera("1", decode="nvdec"), Picture(codec="hevc"), True),
-        (camera("1", decode="cpu"), Picture(codec="hevc", width=3840, height=2160), False),
-        (camera("1"), Picture(codec="h264", width=2560, height=1440), True),
+    cases: list[tuple[SourceRecord, StreamFormat | None, bool]] = [
+        (camera("1", max_fps=20), StreamFormat(codec="hevc", fps=120), True),
+        (camera("1"), StreamFormat(codec="hevc", fps=120), False),
+        (camera("1", max_fps=25, tiles="2x2"), StreamFormat(codec="hevc"), False),
+        (camera("1", max_fps=20, tiles={"columns": 2, "rows": 2}), StreamFormat(codec="hevc"), True),
+        (camera("1", decode="nvdec"), StreamFormat(codec="h264"), False),
+        (camera("1", decode="nvdec"), StreamFormat(codec="hevc"), True),
+        (camera("1", decode="cpu"), StreamFormat(codec="hevc", width=3840, height=2160), False),
+        (camera("1"), StreamFormat(codec="h264", width=2560, height=1440), True),
         (SourceRecord(config={"id": "1", "type": "synthetic", "fps": 90}), None, True),
         (SourceRecord(config={"id": "1", "max_fps": "many", "tiles": [1], "type": 5}), None, True),
     ]
@@ -231,8 +234,8 @@ def test_videos_that_differ_a_little_move_nothing() -> None:
     """A member is filled up to a share of what it can do, and keeps its sources up to all of it."""
     before = after_placing(view({"a": member(50), "b": member(50)}, cameras(100)))
     assert all(placed(before).values())
-    assert place(replace(before, seen={name: Picture(fps=31) for name in before.sources})) == {}
-    found = place(replace(before, seen={name: Picture(fps=36) for name in before.sources}))
+    assert place(replace(before, seen={name: StreamFormat(fps=31) for name in before.sources})) == {}
+    found = place(replace(before, seen={name: StreamFormat(fps=36) for name in before.sources}))
     assert 0 < len(found) < 40
 
 
@@ -269,7 +272,7 @@ def fleets(draw: st.DrawFn) -> FleetView:
         for name in ids
     }
     pictures = st.builds(
-        Picture, codec=st.sampled_from(["h264", "hevc", "av1"]), width=st.sampled_from([640, 1920, 3840]),
+        StreamFormat, codec=st.sampled_from(["h264", "hevc", "av1"]), width=st.sampled_from([640, 1920, 3840]),
         fps=st.sampled_from([5.0, 30.0, 60.0]),
     )  # fmt: skip
     some = st.sampled_from([*ids, "removed"])

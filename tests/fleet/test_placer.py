@@ -10,7 +10,7 @@ import pytest
 
 from daemon.fleet.placer import Placer, PlacerThread, hold_down_s
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, Renewal
-from daemon.fleet.records import FleetView, HoldDown, MemberRecord, Picture, Want
+from daemon.fleet.records import FleetView, HoldDown, MemberRecord, StreamFormat, Want
 from tests.fleet.views import cameras, member, placed, view, without
 from tests.support.clock import ManualClock
 from tests.support.runtime import runtime_of
@@ -65,7 +65,7 @@ class Lease:
     def refuse(self, reasons: Mapping[str, str | None]) -> None:
         raise NotImplementedError
 
-    def saw(self, pictures: Mapping[str, Picture]) -> None:
+    def saw(self, pictures: Mapping[str, StreamFormat]) -> None:
         self.records.change(seen={**self.records.view.seen, **pictures})
 
     def lead(self) -> bool:

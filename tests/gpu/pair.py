@@ -21,7 +21,7 @@ from time import monotonic, sleep
 import av
 
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
-from daemon.fleet.records import FleetView, Picture, SourceRecord
+from daemon.fleet.records import FleetView, SourceRecord, StreamFormat
 from lookoutd.client import Subscriber
 from lookoutd.messages import Metrics
 from tests.fleet.etcd_server import EtcdServer
@@ -81,7 +81,7 @@ def _sources(args: argparse.Namespace) -> Iterator[tuple[str, SourceRecord]]:
         video = clip.streams.video[0]
         size, fps = (video.width, video.height), float(video.average_rate or 30)
         codec = {"h265": "hevc"}.get(video.codec_context.name, video.codec_context.name)
-    picture = Picture(codec=codec, width=size[0], height=size[1], fps=fps)
+    picture = StreamFormat(codec=codec, width=size[0], height=size[1], fps=fps)
     row = {"type": "av", "url": str(args.clip.resolve()), "loop": True}
     for number in range(args.sources):
         name = f"cam-{number:03}"

@@ -10,7 +10,7 @@ from daemon.analytics.journal import Journal
 from daemon.analytics.process.protocol import Configured
 from daemon.analytics.process.remote import RulesProcess
 from daemon.analytics.stages import AnalyticsStages
-from daemon.capture.processes.worker import Worker
+from daemon.capture.processes.worker import CaptureProcess
 from daemon.classification.classifier import Classifier
 from daemon.config import Config
 from daemon.control.changes import Changes
@@ -45,15 +45,15 @@ def lost_frame() -> None:
 
 def wrong_state() -> None:
     """A source whose process died is not reported as down."""
-    put_off = Worker._schedule_restart
+    put_off = CaptureProcess._schedule_restart
 
-    def keep_quiet(self: Worker, captures: Any, reason: str) -> None:
+    def keep_quiet(self: CaptureProcess, captures: Any, reason: str) -> None:
         states = {capture: capture.state for capture in captures}
         put_off(self, captures, reason)
         for capture, state in states.items():
             capture.state = state if capture.state == "down" else "stalled"
 
-    Worker._schedule_restart = keep_quiet  # type: ignore[method-assign]
+    CaptureProcess._schedule_restart = keep_quiet  # type: ignore[method-assign]
 
 
 def left_thread() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.remote import RemoteCapture
-from daemon.capture.processes.worker import Worker
+from daemon.capture.processes.worker import CaptureProcess
 from daemon.capture.sinks import DaemonSinks
 from daemon.config import LogConfig, ReconnectConfig
 from daemon.control.admission import Admission
@@ -45,7 +45,7 @@ class End:
             log=LogConfig(),
         )
         sinks = DaemonSinks(self.board, self.ledger, self.said, Admission(), lambda _: None)
-        self.worker = Worker(0, [self.capture], config, sinks, runtime_of(self.clock), on_gpu=False)
+        self.worker = CaptureProcess(0, [self.capture], config, sinks, runtime_of(self.clock), on_gpu=False)
 
     def turn_until(self, done: Callable[[], bool], what: str) -> None:
         def look() -> bool:

@@ -27,7 +27,7 @@ from daemon.capture.processes.protocol import (
     Stop,
     ToCapture,
 )
-from daemon.capture.processes.sender import Feed, FrameSender
+from daemon.capture.processes.sender import FrameForwarder, FrameSender
 from daemon.capture.sinks import UNLIMITED, Quota
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, Config, ModelConfig, SourceConfig
@@ -191,7 +191,7 @@ class Asking:
         mine, theirs = pair()
         self.channel = Channel(mine, FromCapture)
         self.sender = FrameSender(Channel(theirs, ToCapture), NoHardwareDecoder("none"), SystemClock(), live=True)
-        self.feed = Feed(7, self.sender, live=True, depth=1, slots=4, has_admission=True)
+        self.feed = FrameForwarder(7, self.sender, live=True, depth=1, slots=4, has_admission=True)
         self.shares: list[Quota] = []
 
     def enter(self) -> Future[None]:

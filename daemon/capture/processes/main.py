@@ -36,7 +36,7 @@ from daemon.capture.processes.protocol import (
     ToCapture,
     Watch,
 )
-from daemon.capture.processes.sender import Feed, FrameSender
+from daemon.capture.processes.sender import FrameForwarder, FrameSender
 from daemon.capture.sinks import CaptureSinks
 from daemon.capture.threads import CaptureThreads, capture_kind
 from daemon.capture.timing import Backoff
@@ -74,7 +74,7 @@ class WorkerConfig:
     Attributes:
         part: its share of the GPU's decoder and memory.
         has_admission: the daemon admits connections.
-        depth, slots: see `Feed`.
+        depth, slots: see `FrameForwarder`.
         niceness: added to the daemon's own.
         memory_bytes: limit of private memory; None for no limit.
     """
@@ -142,7 +142,7 @@ class _CaptureProcess:
     def __init__(self, config: WorkerConfig, decoder_pool: DecoderPool, channel: Channel, clock: Clock) -> None:
         self._config, self._decoder_pool, self._channel, self._clock = config, decoder_pool, channel, clock
         self._sender = FrameSender(channel, decoder_pool, clock, live=config.live)
-        self._feeds: dict[int, Feed] = {}
+        self._feeds: dict[int, FrameForwarder] = {}
         self._captures: dict[int, Capture] = {}
         self._failed: dict[int, _FailedTask] = {}
         self._stopping = False
@@ -198,7 +198,7 @@ class _CaptureProcess:
         config = self._config
         live = config.live and not task.source.is_patient
         depth = PATIENT_DEPTH if config.live else config.depth
-        feed = self._feeds.get(task.capture) or Feed(
+        feed = self._feeds.get(task.capture) or FrameForwarder(
             task.capture, self._sender, live=live, depth=depth, slots=config.slots, has_admission=config.has_admission
         )
         self._feeds[task.capture] = feed
@@ -225,7 +225,7 @@ class _CaptureProcess:
     def _ring(self) -> None:
         os.write(self._ringer, b".")
 
-    def _retry_later(self, task: Task, feed: Feed, error: Exception, backoff: Backoff | None) -> None:
+    def _retry_later(self, task: Task, feed: FrameForwarder, error: Exception, backoff: Backoff | None) -> None:
         backoff = backoff or Backoff(self._config.reconnect)
         delay = backoff.next()
         feed.announce("", None, "down", f"it cannot be made: {type(error).__name__}: {error}", delay, None)
@@ -292,7 +292,7 @@ class _CaptureProcess:
                 self._remove(number)
             self._threads.stop()
 
-    def _handle_for(self, feed: Feed, message: AdmissionReply | QuotaChanged | Watch) -> None:
+    def _handle_for(self, feed: FrameForwarder, message: AdmissionReply | QuotaChanged | Watch) -> None:
         if isinstance(message, AdmissionReply):
             feed.on_admission_reply(message)
         elif isinstance(message, QuotaChanged):

@@ -16,7 +16,7 @@ from daemon.capture.processes.channel import NoDescriptorError
 from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.processes.spare import SpareDescriptors
-from daemon.capture.processes.worker import PROGRAM, Worker
+from daemon.capture.processes.worker import PROGRAM, CaptureProcess
 from daemon.capture.sinks import DaemonSinks
 from daemon.sources.buffers import Mapper
 from daemon.sources.decode import NoHardwareDecoder
@@ -57,7 +57,7 @@ class WorkerPool(threading.Thread):
         self._config, self._processes = config, processes
         self._sinks, self._runtime = sinks, runtime
         self._backend = config.backend
-        self._workers: list[Worker] = []
+        self._workers: list[CaptureProcess] = []
         self._next_number = 0
         self._calls: deque[Callable[[], None]] = deque()  # run by this thread
         self._mapper: Mapper | None = None
@@ -89,15 +89,15 @@ class WorkerPool(threading.Thread):
 
     def remove(self, capture: RemoteCapture) -> None:
         """Ask a source to end; from any thread."""
-        self._call(lambda: self._call_worker(capture, Worker.remove))
+        self._call(lambda: self._call_worker(capture, CaptureProcess.remove))
 
     def retry(self, capture: RemoteCapture) -> None:
         """Connect a source that is down at once; from any thread."""
-        self._call(lambda: self._call_worker(capture, Worker.retry))
+        self._call(lambda: self._call_worker(capture, CaptureProcess.retry))
 
     def abandon(self, capture: RemoteCapture) -> None:
         """Ignore a removed source that has not ended; from any thread."""
-        self._call(lambda: self._call_worker(capture, Worker.abandon_capture))
+        self._call(lambda: self._call_worker(capture, CaptureProcess.abandon_capture))
 
     def stop(self) -> None:
         """Ask all sources to end. The caller waits for `ended` and joins the thread."""
@@ -244,13 +244,13 @@ class WorkerPool(threading.Thread):
             config = replace(config, backend=backend)
         if isinstance(backend, NoHardwareDecoder):
             config = replace(config, memory_bytes=_BASE_BYTES + max(_CPU_SOURCES, len(captures)) * _SOURCE_BYTES)
-        worker = Worker(self._next_number, captures, config, self._sinks, self._runtime, on_gpu=on_gpu)
+        worker = CaptureProcess(self._next_number, captures, config, self._sinks, self._runtime, on_gpu=on_gpu)
         self._next_number += 1
         worker.mapper = self._mapper or worker.mapper
         self._workers = [*self._workers, worker]
         worker.start()
 
-    def _call_worker(self, capture: RemoteCapture, act: Callable[[Worker, RemoteCapture], None]) -> None:
+    def _call_worker(self, capture: RemoteCapture, act: Callable[[CaptureProcess, RemoteCapture], None]) -> None:
         for worker in self._workers:
             if worker.has(capture):
                 act(worker, capture)
@@ -278,7 +278,7 @@ class WorkerPool(threading.Thread):
         for worker in self._workers:
             worker.watch(changed)
 
-    def _poll(self) -> list[Worker]:
+    def _poll(self) -> list[CaptureProcess]:
         """Wait for messages; returns the workers that have some."""
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)
@@ -291,7 +291,7 @@ class WorkerPool(threading.Thread):
                 os.read(self._wake, 4096)
         return [workers[fd] for fd, _ in came if fd != self._wake]
 
-    def _receive(self, worker: Worker) -> bool:
+    def _receive(self, worker: CaptureProcess) -> bool:
         """Returns whether messages came."""
         if worker.fileno() is None:
             return False

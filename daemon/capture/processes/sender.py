@@ -40,7 +40,7 @@ from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.buffers import HostMemory, HostSlot, SharedMemory, view
 from daemon.sources.decode import DecoderPool
-from daemon.sources.leases import BufferPool, Lease
+from daemon.sources.leases import BufferLease, BufferPool
 from daemon.sources.port import PacketInfo
 from daemon.system.stop import Stop
 from detectors.port import DeviceImage, HostImage
@@ -56,17 +56,17 @@ class _Copied(msgspec.Struct, frozen=True, gc=False):
     """A frame whose picture was copied to shared host memory."""
 
     info: FrameInfo
-    lease: Lease[HostSlot]
+    lease: BufferLease[HostSlot]
 
 
 class _Item(msgspec.Struct, frozen=True, gc=False):
     """A queued message of a feed or of the process."""
 
-    feed: Feed | None
+    feed: FrameForwarder | None
     content: Frame | _Copied | ProcessMessage
 
 
-class Feed:
+class FrameForwarder:
     """Connects one source to the daemon: implements the ports of `daemon.capture.sinks`.
 
     Args:
@@ -237,7 +237,7 @@ class Feed:
         """Queue a message behind everything that was queued before."""
         self._sender.put(_Item(self, message))
 
-    def _copy(self, image: HostImage) -> Lease[HostSlot] | None:
+    def _copy(self, image: HostImage) -> BufferLease[HostSlot] | None:
         """Copy a picture to shared memory; None if no slot is free."""
         size = image.bgr.nbytes
         if self._buffers is None or self._buffer_bytes != size:
@@ -257,7 +257,7 @@ class FrameSender:
     A picture that the GPU still copies blocks later messages of its own feed only.
 
     Args:
-        live: see `Feed`.
+        live: see `FrameForwarder`.
 
     Attributes:
         clock: of all feeds.
@@ -266,10 +266,10 @@ class FrameSender:
     def __init__(self, channel: Channel, decoder_pool: DecoderPool, clock: Clock, *, live: bool) -> None:
         self._channel, self._decoder_pool, self.clock, self._live = channel, decoder_pool, clock, live
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
-        self._blocked: dict[Feed, deque[_Item]] = {}  # begins with a picture that is not ready
+        self._blocked: dict[FrameForwarder, deque[_Item]] = {}  # begins with a picture that is not ready
         self._pause = Stop()  # never set: waited on while frames gather
         # Leases of the frames that the daemon has, by memory number and offset.
-        self._outstanding: dict[tuple[int, int], tuple[Feed, object]] = {}
+        self._outstanding: dict[tuple[int, int], tuple[FrameForwarder, object]] = {}
         self._memories: dict[int, SharedMemory] = {}
         self._numbers: dict[int, int] = {}  # by address
         self._next_number = 0
@@ -367,7 +367,7 @@ class FrameSender:
         else:
             self._blocked[feed] = deque([item])
 
-    def _flush(self, feed: Feed, batch: list[ProcessMessage]) -> None:
+    def _flush(self, feed: FrameForwarder, batch: list[ProcessMessage]) -> None:
         """Add what is not blocked any more."""
         waiting = self._blocked[feed]
         while waiting and len(batch) < MAX_MESSAGES and _is_ready(waiting[0]):
@@ -393,7 +393,7 @@ class FrameSender:
             batch.append(HostFrame(feed.number, *_of_frame(content.info), *slot))
 
     def _tell_format(
-        self, feed: Feed, info: FrameInfo, batch: list[ProcessMessage], image: DeviceImage | None = None
+        self, feed: FrameForwarder, info: FrameInfo, batch: list[ProcessMessage], image: DeviceImage | None = None
     ) -> None:
         """Add the format of a frame, if it is not that of the frame before."""
         common = feed.number, info.session, info.clock, info.width, info.height, info.pixel_aspect
@@ -406,7 +406,7 @@ class FrameSender:
             feed.format = format
             batch.append(format)
 
-    def _register_outstanding(self, feed: Feed, lease: Any, *, device: bool) -> tuple[int, int]:
+    def _register_outstanding(self, feed: FrameForwarder, lease: Any, *, device: bool) -> tuple[int, int]:
         """Keep a lease until the daemon returns it; memory number and offset identify it."""
         slot = lease.slot
         key = self._number_of(slot.memory, device=device), slot.offset

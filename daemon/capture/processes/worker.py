@@ -118,7 +118,7 @@ class _Run:
         self.memories.clear()
 
 
-class Worker:
+class CaptureProcess:
     """One capture process and, when it dies, the next one for the same sources.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from daemon.sources.leases import BufferPool, Lease
+from daemon.sources.leases import BufferLease, BufferPool
 from detectors.cuda import DeviceBuffer, Event, SharedBuffer
 from detectors.port import DeviceImage
 
@@ -55,7 +55,7 @@ class Surfaces:
         self._buffers = BufferPool(surfaces)
         self.acquire = self._buffers.acquire
 
-    def image(self, lease: Lease[Surface], bt709: bool, full_range: bool) -> DeviceImage:
+    def image(self, lease: BufferLease[Surface], bt709: bool, full_range: bool) -> DeviceImage:
         """The picture in a surface; complete once the surface's event has passed."""
         luma, pitch, ready = lease.slot.pointer, self.pitch, lease.slot.event.handle
         chroma = luma + pitch * self._height

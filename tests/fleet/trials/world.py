@@ -17,7 +17,7 @@ import psutil
 
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.port import CoordinatorAwayError
-from daemon.fleet.records import FleetView, Picture, SourceRecord
+from daemon.fleet.records import FleetView, SourceRecord, StreamFormat
 from daemon.fleet_config import OnCoordinatorLoss
 from lookoutd.client import Subscriber
 from tests.fleet.etcd_server import EtcdCluster, EtcdServer
@@ -219,7 +219,7 @@ class World:
 
     def _records(self) -> dict[str, SourceRecord]:
         drawn = {"type": "synthetic", "fps": self._fps, "width": 32, "height": 24, "objects": 1}
-        picture = Picture(codec="drawn", width=32, height=24, fps=self._fps)
+        picture = StreamFormat(codec="drawn", width=32, height=24, fps=self._fps)
         return {
             source: SourceRecord(config={"id": source, "seed": number, **drawn}, expected=picture)
             for number, source in enumerate(self.sources)

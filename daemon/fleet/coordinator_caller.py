@@ -24,7 +24,7 @@ class Call(Generic[T]):
 
     Args:
         work: blocks, within the coordinator's time limits.
-        on_result: called by `Calls.deliver` with the result.
+        on_result: called by `CoordinatorCaller.deliver` with the result.
         on_error: likewise with the error.
     """
 
@@ -48,7 +48,7 @@ class Call(Generic[T]):
             self._on_result(self._result)  # type: ignore[arg-type]
 
 
-class Calls(threading.Thread):
+class CoordinatorCaller(threading.Thread):
     """Runs calls. Results are delivered in the thread that asks for them.
 
     Args:

@@ -18,7 +18,7 @@ _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
 _MAX_PROBLEMS = 10  # lines
 
 
-class Following(threading.Thread):
+class RecordFollower(threading.Thread):
     """Follows the records until it is stopped, and begins again whenever the connection breaks.
 
     Args:

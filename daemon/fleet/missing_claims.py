@@ -10,7 +10,7 @@ from daemon.fleet.records import FleetView
 TIMEOUT_NS = 10_000_000_000  # the records of a claim may come so late
 
 
-class Doubts:
+class MissingClaims:
     """A claim may end without its member: somebody deletes its record, or a restored coordinator never had it."""
 
     def __init__(self, member: str, clock: Clock) -> None:

@@ -45,7 +45,7 @@ class State:
         return FREE
 
 
-class Scene:
+class RuleContext:
     """Attributes:
     labels: of the model that found the newest frame's boxes.
     now: time of the newest frame, or of the one that is looked back at, ns.
@@ -175,11 +175,11 @@ class Evaluator(Protocol):
         """Place the rule in a picture of this size."""
         ...
 
-    def start(self, x: float, y: float, since: int, scene: Scene) -> State:
+    def start(self, x: float, y: float, since: int, scene: RuleContext) -> State:
         """A track whose anchor is seen for the first time, at (x, y), where it is since a time, ns."""
         ...
 
-    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
+    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: RuleContext) -> None:
         """The anchor's path from the frame in which the track was last seen to the newest frame: to the state's (x, y).
 
         Args:
@@ -187,18 +187,18 @@ class Evaluator(Protocol):
         """
         ...
 
-    def wait(self, state: State, track: Track, scene: Scene) -> None:
+    def wait(self, state: State, track: Track, scene: RuleContext) -> None:
         """The time `due` is over, and the anchor has crossed no edge since the last step."""
         ...
 
-    def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
+    def end(self, state: State, track: Track, scene: RuleContext, reason: EndReason) -> None:
         """The track, the source, the rule, or its time is over."""
         ...
 
-    def settle(self, scene: Scene) -> None:
+    def settle(self, scene: RuleContext) -> None:
         """All tracks of a frame have been seen."""
         ...
 
-    def close(self, scene: Scene, reason: EndReason) -> None:
+    def close(self, scene: RuleContext, reason: EndReason) -> None:
         """All states have ended, because the source, the rule, or its time is over."""
         ...
