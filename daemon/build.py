@@ -28,7 +28,7 @@ from daemon.publish.kit import await_subscriber, open_publishing
 from daemon.seams import Seams
 from daemon.system.opener import Opener
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from daemon.system.tuning import prepare_process
 from detectors.factory import gpus
 from detectors.ranges import wanted_ranges
@@ -37,7 +37,7 @@ ReadConfig = Callable[[], Config]
 
 
 def build(
-    config: Config, seams: Seams | None = None, *, stop: Stop | None = None, read: ReadConfig | None = None
+    config: Config, seams: Seams | None = None, *, stop: StopToken | None = None, read: ReadConfig | None = None
 ) -> Daemon:
     """Build a daemon, which is then started.
 
@@ -49,7 +49,7 @@ def build(
         ConfigError, DetectorError: with nothing left open.
         StoppedError: likewise, when `stop` is set.
     """
-    seams, stop = seams or Seams(), stop or Stop()
+    seams, stop = seams or Seams(), stop or StopToken()
     clock, limits = seams.clock, seams.limits
     prepare_process()
     life = Lifecycle(clock, limits)
@@ -71,7 +71,7 @@ def build(
         raise
 
 
-def _build(core: Core, seams: Seams, health: Health, stop: Stop, read: ReadConfig) -> Daemon:
+def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: ReadConfig) -> Daemon:
     config, clock = core.config, core.runtime.clock
     api = None
     if config.http.enabled:

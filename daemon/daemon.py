@@ -15,7 +15,7 @@ from daemon.config import Config
 from daemon.control.reload import Change
 from daemon.parts import DaemonParts
 from daemon.system import systemd
-from daemon.system.stop import Stop, StoppedError
+from daemon.system.stop import StoppedError, StopToken
 from daemon.system.tuning import check_room
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Daemon:
     """
 
     def __init__(
-        self, parts: DaemonParts, fleet: Fleet | None, read: Callable[[], Config], stop: Stop, *, ends_early: bool
+        self, parts: DaemonParts, fleet: Fleet | None, read: Callable[[], Config], stop: StopToken, *, ends_early: bool
     ) -> None:
         self.parts, self.fleet, self._read, self._stop = parts, fleet, read, stop
         self._ends_early = ends_early

@@ -14,7 +14,7 @@ from daemon.clock import Clock
 from daemon.system.background import BackgroundTask
 from daemon.system.limits import Limits
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from daemon.system.watchdog import Pulse
 from detectors.port import DetectorError
 
@@ -98,7 +98,7 @@ class ThreadPart:
     """
 
     def __init__(self, name: str, runtime: Runtime, *, is_vital: bool = True) -> None:
-        self.name, self.ending = name, Stop()
+        self.name, self.ending = name, StopToken()
         self._runtime, self._clock, self._is_vital = runtime, runtime.clock, is_vital
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._unclosed = threading.Lock()  # taken by whoever closes it
@@ -220,7 +220,7 @@ class Closing:
             log.warning("left behind: it does not close", what=self.name)
         return ALL_ENDED
 
-    def _work(self, _: Stop) -> None:
+    def _work(self, _: StopToken) -> None:
         with suppress(DetectorError):  # the reason is logged already
             self._close()
 
@@ -237,7 +237,7 @@ class Lifecycle:
         self._parts.append((part, phase))
         return part
 
-    def start(self, stop: Stop) -> None:
+    def start(self, stop: StopToken) -> None:
         """Start all parts in order, until `stop` is set. The intake comes first: requests come while a model warms up.
 
         Raises:

@@ -15,7 +15,7 @@ from daemon.batch.folder import Result, ResultFolder
 from daemon.batch.records import Header
 from daemon.batch.settings import Recipe
 from daemon.batch.writer import ResultWriter
-from daemon.system.stop import Stop, StoppedError
+from daemon.system.stop import StoppedError, StopToken
 from lookoutd.messages import Model
 
 _BLOCK = 1 << 20
@@ -108,7 +108,7 @@ class Reader:
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        self._stop, self._wake = Stop(), wake
+        self._stop, self._wake = StopToken(), wake
         self._pool = ThreadPoolExecutor(_THREADS, "batch-reader")
 
     def read(self, path: Path) -> Future[_Read]:

@@ -12,7 +12,7 @@ import structlog
 from daemon.clock import Clock
 from daemon.etcd.client import EtcdClient
 from daemon.etcd.errors import EtcdAwayError, EtcdError, LeaseNotFoundError
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 log = structlog.get_logger(__name__)
 _MARGIN = 0.1  # share of the lease's time by which a claim ends here before it ends in etcd
@@ -41,7 +41,7 @@ class WorkerLease(threading.Thread):
     def __init__(self, client: EtcdClient, seconds: float, clock: Clock, now: Callable[[], int] = boottime_ns) -> None:
         super().__init__(name="batch-lease", daemon=True)
         self._client, self._clock, self._now = client, clock, now
-        self._ending = Stop()
+        self._ending = StopToken()
         self._is_lost = False
         asked = now()
         grant = client.grant(math.ceil(seconds))

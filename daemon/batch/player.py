@@ -18,7 +18,7 @@ from daemon.daemon import Daemon
 from daemon.errors import LookoutError
 from daemon.pipeline.ledger import Counts
 from daemon.seams import Seams
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from lookoutd.messages import Model
 
 _CHANGE_S = 120.0  # limit for a change of the sources
@@ -61,8 +61,8 @@ class DaemonPlayer:
         stop: ends opening the model.
     """
 
-    def __init__(self, recipe: Recipe, wake: Callable[[], None], stop: Stop) -> None:
-        self._recipe, self._stop = recipe, Stop()
+    def __init__(self, recipe: Recipe, wake: Callable[[], None], stop: StopToken) -> None:
+        self._recipe, self._stop = recipe, StopToken()
         stop.on_set(self._stop.set)
         self._stop.on_set(wake)
         self._sink = ResultSink(wake, self._counts_of)

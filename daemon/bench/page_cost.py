@@ -28,7 +28,7 @@ import yaml
 
 from daemon.clock import SystemClock
 from daemon.errors import LookoutError
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 _START_S = 60.0
 _SETTLE_S = 2.0
@@ -193,7 +193,7 @@ def _measured(way: _Way, seconds: float, port: int, daemon: psutil.Process, page
 
 
 def _pause(seconds: float) -> None:
-    SystemClock().wait(Stop(), seconds)
+    SystemClock().wait(StopToken(), seconds)
 
 
 def _cpu(process: psutil.Process) -> float:

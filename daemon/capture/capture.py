@@ -23,7 +23,7 @@ from daemon.errors import DecodeError, LoginRefusedError, NoKeyError, PoisonedEr
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.port import DecodeBudget, PacketReader, Picture, Reader, Source
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.port import Image
 from lookoutd.messages import State, VideoFormat
 
@@ -121,7 +121,7 @@ class Capture:
         self.id, self.config, self.wants_gpu = config.id, config, config.wants_gpu
         self._bell = Bell()
         self.wake: Callable[[], None] = self._bell.ring
-        self.end = Stop()
+        self.end = StopToken()
         self.failure: str | None = None
         self.format: VideoFormat | None = None
         self._source, self._sinks, self._clock = source, sinks, clock
@@ -131,7 +131,7 @@ class Capture:
         self._quota = UNLIMITED  # in use
         self._new_quota = UNLIMITED  # set by any thread
         self._rate_limit = RateLimit(config.max_fps) if config.max_fps else None
-        self._stop, self._settle_ns = Stop(), round(settle_s * 1e9)
+        self._stop, self._settle_ns = StopToken(), round(settle_s * 1e9)
         self._drop_cause: Cause = "shutdown"
         self._seq = self._first_seq = seq
         self._session: str | None = None

@@ -28,7 +28,7 @@ from daemon.config import Config, LogConfig, ModelConfig, check, load
 from daemon.log import logging
 from daemon.redact import printable
 from daemon.system.signals import stopping_on_signals
-from daemon.system.stop import Stop, StoppedError
+from daemon.system.stop import StoppedError, StopToken
 from daemon.system.tuning import disable_core_dumps
 
 
@@ -57,7 +57,7 @@ def run(options: BatchOptions) -> int:
     console = Console(file=sys.stderr)
     clips = find_clips(options.clips)  # before any download
     config = _config_of(options, console)
-    stop = Stop()
+    stop = StopToken()
     disable_core_dumps()
     with ExitStack() as stack:
         stack.enter_context(stopping_on_signals(stop.set))
@@ -72,7 +72,7 @@ def run(options: BatchOptions) -> int:
         )
 
 
-def _work(options: BatchOptions, job: Job, config: Config, progress: BatchProgress, stop: Stop) -> int:
+def _work(options: BatchOptions, job: Job, config: Config, progress: BatchProgress, stop: StopToken) -> int:
     with ExitStack() as undo:
         undo.callback(job.folder.close)
         store = open_store(config, job, options.batch)

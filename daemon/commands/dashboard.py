@@ -12,7 +12,7 @@ from daemon.errors import ConfigError, LookoutError
 from daemon.log import logging
 from daemon.redact import Secret
 from daemon.system.signals import stopping_on_signals
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from daemon.system.tuning import disable_core_dumps, raise_nofile_limit
 
 _POLL_S = 0.5
@@ -41,7 +41,7 @@ def dashboard(path: Path | None, arguments: Sequence[str], token: str | None, po
     addresses = addresses_of(config, arguments, Secret(token) if token else None)
     disable_core_dumps()
     raise_nofile_limit()
-    stop, clock = Stop(), SystemClock()
+    stop, clock = StopToken(), SystemClock()
     with stopping_on_signals(stop.set), logging(log):
         served = Dashboard(page, addresses, clock)
         try:

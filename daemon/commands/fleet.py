@@ -25,7 +25,7 @@ from daemon.fleet.records import FleetView
 from daemon.fleet.status import FleetStatus, status_of
 from daemon.fleet_config import FleetConfig, check_fleet
 from daemon.redact import printable
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 NOT_IN_TIME = 1  # exit code
 _POLL_S = 0.25
@@ -190,7 +190,7 @@ def _is_empty(view: FleetView, member: str, before: set[str]) -> bool:
 def _until(coordinator: Coordinator, condition: Callable[[FleetView], bool], limit_s: float, clock: Clock) -> bool:
     """Wait until the records meet a condition; returns whether they do in time."""
     until_ns = clock.monotonic_ns() + round(limit_s * 1e9)
-    pause = Stop()
+    pause = StopToken()
     while not condition(coordinator.view()):
         if clock.monotonic_ns() >= until_ns:
             return False

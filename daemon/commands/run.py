@@ -17,7 +17,7 @@ from daemon.errors import ConfigError
 from daemon.log import logging
 from daemon.redact import Secret
 from daemon.system.signals import stopping_on_signals
-from daemon.system.stop import Stop, StoppedError
+from daemon.system.stop import StoppedError, StopToken
 from daemon.system.tuning import disable_core_dumps
 
 
@@ -75,7 +75,7 @@ def _run_once(config: Config, read: Callable[[], Config], token: Secret | None) 
     disable_core_dumps()
     if config.http.sources_file:
         SourceStore(config.http.sources_file).remove_leftovers()
-    stop, running, asked = Stop(), list[Daemon](), Stop()
+    stop, running, asked = StopToken(), list[Daemon](), StopToken()
 
     def reload() -> None:
         asked.set()  # the daemon may not be built yet

@@ -27,14 +27,14 @@ from daemon.pipeline.stages import BoxFilter
 from daemon.system import systemd
 from daemon.system.background import BackgroundTask
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop, StoppedError
+from daemon.system.stop import StoppedError, StopToken
 from daemon.system.watchdog import Pulse
 from detectors.factory import Backend
 from detectors.port import Detector, DetectorError, Options
 
 log = structlog.get_logger(__name__)
 OpenDetector = Callable[[Backend, Options], Detector]
-TryModel = Callable[[Backend, Options, LogConfig, Stop], None]
+TryModel = Callable[[Backend, Options, LogConfig, StopToken], None]
 PersistSources = Callable[[Sequence[SourceConfig]], None]
 ReloadSettings = Callable[[Config], Callable[[], None]]
 _MAX_ABANDONED = 3  # models that were given up and are still opening
@@ -309,7 +309,7 @@ class Changes(ThreadPart):
                 raise DetectorError(f"no thread can be started to open the model: {error}") from error
             request.opened_for, request.opening = new, opening
 
-    def _prepare(self, new: Config, stop: Stop) -> LaneSet:
+    def _prepare(self, new: Config, stop: StopToken) -> LaneSet:
         """Runs in the background thread."""
         model, options = new.model, options_of(new, self._loader.reserved)
         if self._loader.trial:

@@ -18,7 +18,7 @@ from daemon.config import LogConfig
 from daemon.log import logging
 from daemon.system.children import reap, spawn
 from daemon.system.mps import environment_without_mps
-from daemon.system.stop import Stop, StoppedError
+from daemon.system.stop import StoppedError, StopToken
 from detectors.factory import Backend, open_detector
 from detectors.port import DetectorError, Options
 
@@ -42,7 +42,7 @@ class _Answer(msgspec.Struct, frozen=True):
     error: str | None
 
 
-def try_model(backend: Backend, options: Options, log: LogConfig, stop: Stop) -> None:
+def try_model(backend: Backend, options: Options, log: LogConfig, stop: StopToken) -> None:
     """Open a model and run it once, in a child process that is killed when `stop` is set.
 
     Raises:

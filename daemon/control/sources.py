@@ -26,7 +26,7 @@ from daemon.errors import SourceError
 from daemon.sources.decode import DecoderBackend, DecoderPool, NoHardwareDecoder
 from daemon.sources.port import Source
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from lookoutd.messages import State, VideoFormat
 
 log = structlog.get_logger(__name__)
@@ -42,7 +42,7 @@ class AnyCapture(Protocol):
     config: SourceConfig
     failure: str | None
     format: VideoFormat | None
-    end: Stop
+    end: StopToken
 
     @property
     def id(self) -> str: ...
@@ -74,7 +74,7 @@ class SourceManager:
         self._config, self._backend, self._make_source = config, backend, make_source
         self._sinks, self._runtime = sinks, runtime
         self._clock, self._limits = runtime.clock, runtime.limits
-        self._stop = Stop()
+        self._stop = StopToken()
         self._lock = threading.Lock()
         self._changing = 0
         self._not_started: list[Capture] = []  # no thread was available

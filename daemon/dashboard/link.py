@@ -18,7 +18,7 @@ from daemon.dashboard.addresses import DaemonAddress, reachable
 from daemon.dashboard.api import AwayError, DaemonApi
 from daemon.dashboard.subscriptions import Subscriptions
 from daemon.errors import ConfigError
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from lookoutd.client import use_curve
 from lookoutd.messages import topic
 
@@ -78,7 +78,7 @@ class Link(threading.Thread):
         self._deliver, self._on_state = deliver, on_state
         self._api = DaemonApi(address)
         self._zmq = zmq.Context()
-        self._ending = Stop()
+        self._ending = StopToken()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waker, False)

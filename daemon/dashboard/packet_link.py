@@ -14,7 +14,7 @@ from daemon.clock import Clock
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.link import subscriber
 from daemon.dashboard.muxer import Output, SourceVideo
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from lookoutd.messages import Owner, decode_packet, topic, watched_source
 
 log = structlog.get_logger(__name__)
@@ -45,7 +45,7 @@ class PacketLink(threading.Thread):
         super().__init__(name=f"packets-{address.name}", daemon=True)
         self._address, self._clock, self._deliver, self._admits = address, clock, deliver, admits
         self._zmq = zmq.Context()
-        self._ending = Stop()
+        self._ending = StopToken()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waker, False)

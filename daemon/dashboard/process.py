@@ -18,7 +18,7 @@ from daemon.config import Config, DashboardConfig, HttpConfig, LogConfig, TokenC
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.redact import Secret
 from daemon.system.children import Child, reap, spawn
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 log = structlog.get_logger(__name__)
 _PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
@@ -58,7 +58,7 @@ class PageProcess(threading.Thread):
     def __init__(self, order: PageOrder, clock: Clock, on_ready: Callable[[str], None] | None = None) -> None:
         super().__init__(name="dashboard", daemon=True)
         self._order, self._clock, self._on_ready = order, clock, on_ready
-        self._ending = Stop()
+        self._ending = StopToken()
         self.pid: int | None = None
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import structlog
 from daemon.clock import Bell
 from daemon.errors import LookoutError
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class CoordinatorCaller(threading.Thread):
         self._wake, self._close, self._runtime = wake, close, runtime
         self._next: Call[object] | None = None
         self._ended: deque[Call[object]] = deque()
-        self._bell, self._ending = Bell(), Stop()
+        self._bell, self._ending = Bell(), StopToken()
         self._ending.on_set(self._bell.ring)
         self.is_busy = False
 

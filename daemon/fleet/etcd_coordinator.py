@@ -23,7 +23,7 @@ from daemon.fleet.etcd_records import Born, Reason, Records
 from daemon.fleet.etcd_renewal import Lease
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, NameTakenError
 from daemon.fleet.records import FleetView, MemberRecord, SourceRecord, Want
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 _SLICE_S = 0.2  # so long a watch waits before it looks at `stop`
 _QUIET_S, _MAX_GATHER_S = 0.03, 0.25  # changes that come so close together are one view, for so long
@@ -50,7 +50,7 @@ class EtcdCoordinator:
             records, header = self._listed()
         return records.view(header.revision)
 
-    def follow(self, stop: Stop) -> Iterator[FleetView]:
+    def follow(self, stop: StopToken) -> Iterator[FleetView]:
         while not stop.is_set:
             with coordinator_errors():
                 records, header = self._listed()
@@ -133,7 +133,7 @@ class EtcdCoordinator:
         note = f"{count} records are of another schema, and are left alone: other releases are in this fleet"
         return {every.decode(): note} if count else {}
 
-    def _changes(self, records: Records, revision: int, stop: Stop) -> Iterator[FleetView]:
+    def _changes(self, records: Records, revision: int, stop: StopToken) -> Iterator[FleetView]:
         """Views after changes; raises CompactedError where all must be listed anew."""
         with coordinator_errors():
             watch = open_watch(self._client, self._keys.prefix, revision + 1)

@@ -24,7 +24,7 @@ from daemon.clock import boottime_ns
 from daemon.fleet.lease_page import MARGIN_S, LeasePage, LeaseState
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, Renewal
 from daemon.system.signals import ignore_stop_signals
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 _TURN_S = 0.2
 _RETRY_S = 0.25
@@ -91,7 +91,7 @@ class Keeper:
             self._answered, self._asked = self._asked, 0
 
 
-def _keep(keeper: Keeper, ending: Stop) -> None:
+def _keep(keeper: Keeper, ending: StopToken) -> None:
     while not keeper.is_lost and not ending.wait(keeper.renew()):
         pass
 
@@ -136,7 +136,7 @@ def main(page_fd: int, ttl_s: float) -> NoReturn:
     page = LeasePage(page_fd)
     os.close(page_fd)
     renewal = _received()
-    keeper, ending = Keeper(page, renewal, ttl_s), Stop()
+    keeper, ending = Keeper(page, renewal, ttl_s), StopToken()
     renewing = threading.Thread(target=_keep, args=(keeper, ending), name="renewal", daemon=True)
     renewing.start()
     if not _watch(keeper, renewing):

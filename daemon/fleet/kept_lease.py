@@ -16,7 +16,7 @@ from daemon.fleet.lease_page import SIZE, LeasePage, LeaseState
 from daemon.fleet.port import Renewal
 from daemon.system.children import reap
 from daemon.system.signals import signals_blocked
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 log = structlog.get_logger(__name__)
 _TURN_S = 0.25
@@ -51,7 +51,7 @@ class KeptLease:
         self.pid: int | None = None
         self.starts = 0
         self._state: LeaseState = "renewed"
-        self._ending = Stop()
+        self._ending = StopToken()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 

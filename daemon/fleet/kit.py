@@ -20,7 +20,7 @@ from daemon.lifecycle import Phase, Steps
 from daemon.parts import DaemonParts
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.port import ModelInfo
 from lookoutd.messages import GpuMetrics, Metrics
 
@@ -53,7 +53,7 @@ def open_fleet(
     detector_fps: float,
     decoder: DecoderBackend | NoHardwareDecoder,
     access: CoordinatorAccess | None,
-    stop: Stop,
+    stop: StopToken,
 ) -> Fleet:
     """
     Args:
@@ -86,7 +86,7 @@ def open_fleet(
     return Fleet(grants, member, placer, parts_of(config.fleet, member, grants, placer.placer))
 
 
-def _wait_joined(member: Member, stop: Stop) -> None:
+def _wait_joined(member: Member, stop: StopToken) -> None:
     """Wait until the member has joined, or goes on trying.
 
     Raises:

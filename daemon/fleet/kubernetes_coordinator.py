@@ -27,7 +27,7 @@ from daemon.fleet.kubernetes_store import Store, written
 from daemon.fleet.kubernetes_watches import Change, Watches
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, NameTakenError
 from daemon.fleet.records import FleetView, MemberRecord, SourceRecord, Want
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 _SLICE_S = 0.2  # so long a follower waits before it looks at `stop`
 _QUIET_S, _MAX_GATHER_S = 0.03, 0.25  # changes that come so close together are one view, for so long
@@ -55,7 +55,7 @@ class KubernetesCoordinator:
         self._list(records)
         return records.view()
 
-    def follow(self, stop: Stop) -> Iterator[FleetView]:
+    def follow(self, stop: StopToken) -> Iterator[FleetView]:
         while not stop.is_set:
             records = KubernetesRecords(self._store.ages)
             leases, configmaps = self._list(records)
@@ -125,7 +125,9 @@ class KubernetesCoordinator:
             self._expiry.observe(lease)
         return of_leases, of_configmaps
 
-    def _changes(self, records: KubernetesRecords, leases: int, configmaps: int, stop: Stop) -> Iterator[FleetView]:
+    def _changes(
+        self, records: KubernetesRecords, leases: int, configmaps: int, stop: StopToken
+    ) -> Iterator[FleetView]:
         """Views after changes; ends where all must be listed anew."""
         watches = Watches(self._client, self._names.labels, {"leases": leases, "configmaps": configmaps})
         try:

@@ -13,7 +13,7 @@ from functools import partial
 from daemon.fleet.kubernetes_client import GoneError, Kind, KubernetesClient
 from daemon.fleet.kubernetes_objects import Event
 from daemon.fleet.port import CoordinatorError
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Watches:
     def __init__(self, client: KubernetesClient, labels: Mapping[str, str], versions: Mapping[Kind, int]) -> None:
         self._client, self._labels = client, labels
         self._arrived: queue.SimpleQueue[Change | Exception] = queue.SimpleQueue()
-        self._ending, self.must_list = Stop(), False
+        self._ending, self.must_list = StopToken(), False
         self._lock, self._open = threading.Lock(), dict[Kind, socket.socket]()
         self._threads = [
             threading.Thread(target=self._run, args=row, name=f"watch-{row[0]}", daemon=True)

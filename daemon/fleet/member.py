@@ -30,7 +30,7 @@ from daemon.fleet.wanted import WantedSources
 from daemon.fleet_config import FleetConfig
 from daemon.lifecycle import ThreadPart
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from daemon.system.watchdog import Pulse
 
 log = structlog.get_logger(__name__)
@@ -124,7 +124,7 @@ class Member(ThreadPart):
         self.membership: Membership | None = None
         self.failure: str | None = None
         self._failed_as: type[LookoutError] = LookoutError
-        self.settled = Stop()
+        self.settled = StopToken()
         self.refusal: LookoutError | None = None
         self.counts = MemberCounts()
         self._lease: LeaseKeeper | None = None

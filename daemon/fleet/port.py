@@ -7,7 +7,7 @@ from typing import Protocol
 
 from daemon.errors import LookoutError
 from daemon.fleet.records import FleetView, MemberRecord, SourceRecord, StreamFormat, Want
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 
 class CoordinatorError(LookoutError):
@@ -90,7 +90,7 @@ class Coordinator(Protocol):
     def view(self) -> FleetView:
         """All records."""
 
-    def follow(self, stop: Stop) -> Iterator[FleetView]:
+    def follow(self, stop: StopToken) -> Iterator[FleetView]:
         """All records now, and again after changes (several at once where they come fast), until `stop`. Raises
         CoordinatorAwayError if the connection breaks; call it again. Lists anew by itself after a compaction."""
 

@@ -11,7 +11,7 @@ from daemon.clock import Clock
 from daemon.errors import LookoutError
 from daemon.fleet.port import Coordinator, CoordinatorAwayError
 from daemon.fleet.records import FleetView
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 log = structlog.get_logger(__name__)
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
@@ -46,7 +46,7 @@ class RecordFollower(threading.Thread):
         self._is_logged = is_logged
         self.view: FleetView | None = None
         self.failure: str | None = None
-        self._stopping = Stop()
+        self._stopping = StopToken()
         self._reported: dict[str, str] = {}  # records that cannot be read
 
     def stop(self) -> None:

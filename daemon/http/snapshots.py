@@ -9,7 +9,7 @@ from functools import partial
 from daemon.errors import LookoutError, StoppingError
 from daemon.pipeline.drawing import jpeg, with_boxes
 from daemon.pipeline.frames import Frame, FrameInfo
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.detections import Detections
 from detectors.port import DetectorError, Fetch, HostImage, Lane
 
@@ -22,7 +22,7 @@ class _Request:
         labels: of the model that found the boxes; the model may change before they are drawn.
     """
 
-    done: Stop = field(default_factory=Stop)
+    done: StopToken = field(default_factory=StopToken)
     info: FrameInfo | None = None
     fetch: Fetch | None = None
     found: Detections | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from daemon.clock import Clock
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from daemon.system.watchdog import Stuck, Watchdog
 
 PART_FAILED = 3  # exit code: a lane, the publisher or the monitor failed; the supervisor restarts the process
@@ -28,7 +28,7 @@ class Health:
         conditions: each returns why detection gives no results now, though the daemon works; None if it does.
     """
 
-    def __init__(self, stuck_after_s: float, clock: Clock, stop: Stop) -> None:
+    def __init__(self, stuck_after_s: float, clock: Clock, stop: StopToken) -> None:
         self._stop = stop
         self.watchdog = Watchdog(stuck_after_s, clock, self._on_stuck)
         self.failure: str | None = None

@@ -13,13 +13,13 @@ from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe
 from daemon.pipeline.core import Core
 from daemon.publish.publisher import Publisher
 from daemon.system.affinity import Affinity
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from lookoutd.messages import ClassifierMetrics, Metrics
 
 Pids = Callable[[], list[int]]
 
 
-def open_health(config: MonitorConfig, life: Lifecycle, clock: Clock, stop: Stop) -> Health:
+def open_health(config: MonitorConfig, life: Lifecycle, clock: Clock, stop: StopToken) -> Health:
     """
     Args:
         stop: of the daemon; set when a part fails.

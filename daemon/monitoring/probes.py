@@ -13,7 +13,7 @@ import structlog
 
 from daemon.clock import Bell, Clock
 from daemon.system.gpus import name_visible_gpus, visible_gpus
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.factory import gpus
 from lookoutd.messages import GpuMetrics, ProcessMetrics
 
@@ -186,7 +186,7 @@ class GpuReader(threading.Thread):
     def __init__(self, open_probe: Callable[[], GpuProbe], clock: Clock) -> None:
         super().__init__(name="gpu-reader", daemon=True)
         self._open, self._clock = open_probe, clock
-        self._ending = Stop()
+        self._ending = StopToken()
         self._request, self._answered = Bell(), threading.Event()
         self._called_ns: int | None = clock.monotonic_ns()  # start of the call in progress
         self._found: list[GpuMetrics] | None = None

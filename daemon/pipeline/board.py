@@ -18,7 +18,7 @@ from typing import Literal
 from daemon.clock import Clock
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.port import Size
 
 PATIENT_DEPTH = 2  # frames of a source that waits for lanes where others do not
@@ -202,7 +202,7 @@ class FrameBoard:
             if len(self._ready) > waiting:
                 self._call_lane()  # which calls another if it leaves frames
 
-    def take_batch(self, limit: int, timeout_s: float, retired: Stop | None = None) -> Batch:
+    def take_batch(self, limit: int, timeout_s: float, retired: StopToken | None = None) -> Batch:
         """Wait for frames and take up to `limit` of them; none after the timeout, or if the board is closed and empty.
 
         The sources of the batch are in flight until `release`. A frame that the model sees as several pictures counts

@@ -16,7 +16,7 @@ from daemon.pipeline.lane import Follower, Observer, Pipeline
 from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.stages import Analytics, Defaults
 from daemon.pipeline.views import SourceViews, check_views
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.factory import passed_over
 from detectors.port import Detector, ModelInfo
 
@@ -39,7 +39,7 @@ def open_detection(
     analytics: Analytics,
     observers: Sequence[Observer],
     followers: Sequence[Follower],
-    stop: Stop,
+    stop: StopToken,
 ) -> Detection:
     """
     Args:

@@ -17,7 +17,7 @@ from daemon.pipeline.outbox import Outbox, Result, Served
 from daemon.pipeline.stages import Analytics, NoAnalytics, Stage
 from daemon.pipeline.views import SourceViews
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.detections import Detections, plausible
 from detectors.port import Detector, DetectorError, DetectorUnavailableError, Lane, Size, StageTimes, lane_at
 from lookoutd.messages import Model
@@ -87,7 +87,7 @@ class LaneThread(threading.Thread):
         detector: Detector,
         stages: Sequence[Stage],
         pipeline: Pipeline,
-        retired: Stop,
+        retired: StopToken,
         on_end: Callable[[], None],
     ) -> None:
         super().__init__(name=f"lane-{name}", daemon=True)
@@ -98,7 +98,7 @@ class LaneThread(threading.Thread):
         self._stages = [(stage, named(f"{self.name} {type(stage).__name__}")) for stage in stages]
         self._detecting, self._handing_over = named(f"{self.name} detect"), named(f"{self.name} outbox")
         self._retired, self._on_end = retired, on_end
-        self.ready, self.go = Stop(), Stop()
+        self.ready, self.go = StopToken(), StopToken()
         self.failure: str | None = None
         self._is_away = False  # the model's server, for the log
 

@@ -13,7 +13,7 @@ from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.stages import BoxFilter, Defaults, FilterStage, filter_of
 from daemon.pipeline.views import check_views
 from daemon.system import memory
-from daemon.system.stop import Stop, StoppedError
+from daemon.system.stop import StoppedError, StopToken
 from detectors.port import Detector, DetectorError, ModelInfo, Remote
 
 log = structlog.get_logger(__name__)
@@ -44,10 +44,10 @@ class LaneSet:
     ) -> None:
         self._detector, self._defaults = detector, defaults
         self._filter = FilterStage(self.filters_of(sources))
-        self._retired = Stop()
+        self._retired = StopToken()
         self._lock = threading.Lock()
         self._started = False
-        self.closed = Stop()
+        self.closed = StopToken()
         labels, analytics = detector.info.labels, pipeline.analytics
         stages = [*analytics.before_filter(labels), self._filter, *analytics.after_filter(labels)]
         names = [f"{lane}.{number}" if number else str(lane) for lane in range(detector.info.lanes)]
@@ -84,7 +84,7 @@ class LaneSet:
                         f"no thread can be started for a lane: {error}; see the limits of the process"
                     ) from error
 
-    def wait_ready(self, stop: Stop, seconds: float) -> None:
+    def wait_ready(self, stop: StopToken, seconds: float) -> None:
         """Wait until all lanes are warmed up.
 
         Raises:
@@ -179,7 +179,7 @@ class Lanes:
         sources: Sequence[SourceConfig],
         defaults: Defaults,
         pipeline: Pipeline,
-        stop: Stop,
+        stop: StopToken,
     ) -> None:
         self.name = "lanes"
         self._pipeline, self._runtime, self._stop = pipeline, pipeline.runtime, stop
@@ -228,7 +228,9 @@ class Lanes:
         self._pipeline.board.abandon()
         return [thread.name for thread in self.threads]
 
-    def prepare(self, detector: Detector, sources: Sequence[SourceConfig], defaults: Defaults, stop: Stop) -> LaneSet:
+    def prepare(
+        self, detector: Detector, sources: Sequence[SourceConfig], defaults: Defaults, stop: StopToken
+    ) -> LaneSet:
         """Make lanes of another detector and warm them up beside the current ones. The caller adopts or retires them.
 
         Raises:

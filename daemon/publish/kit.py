@@ -17,7 +17,7 @@ from daemon.publish.packets import PacketPublisher
 from daemon.publish.port import Sink
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 log = structlog.get_logger(__name__)
 _POLL_S = 0.05
@@ -64,7 +64,7 @@ def open_publishing(core: Core, fence: Fence, further_sinks: Sequence[Sink]) -> 
     return Publishing(socket, packets, publisher, boxes, config.encoding == "json" and not further_sinks)
 
 
-def await_subscriber(core: Core, publisher: Publisher, stop: Stop) -> None:
+def await_subscriber(core: Core, publisher: Publisher, stop: StopToken) -> None:
     """Attach the wait for the first subscriber, which the configuration may ask for."""
     clock, timeout_s = core.runtime.clock, core.config.publisher.wait_for_subscriber_s
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from daemon.clock import Clock
-from daemon.system.stop import Stop, StoppedError
+from daemon.system.stop import StoppedError, StopToken
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -36,12 +36,12 @@ class BackgroundTask(Generic[T]):
     def __init__(
         self,
         name: str,
-        work: Callable[[Stop], T],
+        work: Callable[[StopToken], T],
         discard: Callable[[T], None],
         clock: Clock,
         on_done: Callable[[], None] | None = None,
     ) -> None:
-        self.stop, self.done = Stop(), Stop()
+        self.stop, self.done = StopToken(), StopToken()
         self.abandoned = False
         self._name, self._work, self._discard, self._on_done, self._clock = name, work, discard, on_done, clock
         self._result: T | None = None
@@ -84,7 +84,7 @@ class BackgroundTask(Generic[T]):
             self._logged_ns = now
             log.info(f"{self._name} takes long", seconds=round(self.seconds))
 
-    def wait(self, stop: Stop, limit_s: float, on_late: Callable[[], Exception]) -> T:
+    def wait(self, stop: StopToken, limit_s: float, on_late: Callable[[], Exception]) -> T:
         """Wait for the result.
 
         Raises:

@@ -12,7 +12,7 @@ from daemon.clock import Clock
 from daemon.errors import LookoutError
 from daemon.system.background import BackgroundTask
 from daemon.system.limits import Limits
-from daemon.system.stop import Stop, StoppedError
+from daemon.system.stop import StoppedError, StopToken
 from detectors.port import DetectorError, DetectorUnavailableError
 
 log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ class Opener:
     """
 
     def __init__(
-        self, stop: Stop, timeout_s: float, limits: Limits, clock: Clock, on_hang: Callable[[], object]
+        self, stop: StopToken, timeout_s: float, limits: Limits, clock: Clock, on_hang: Callable[[], object]
     ) -> None:
         self._stop, self._timeout_s, self._limits, self._clock = stop, timeout_s, limits, clock
         self._on_hang = on_hang
@@ -59,7 +59,7 @@ class Opener:
         """Likewise; if the server of a model is away, when it is back."""
         return self._open(what, partial(_patiently, work))
 
-    def _open(self, what: str, work: Callable[[Stop], T]) -> T:
+    def _open(self, what: str, work: Callable[[StopToken], T]) -> T:
         task = BackgroundTask(what, work, lambda _: None, self._clock).start()
         try:
             return task.wait(self._stop, self._timeout_s, lambda: LookoutError(f"{what} takes too long"))
@@ -77,7 +77,7 @@ class Opener:
         return task.start().wait(self._stop, self._timeout_s, lambda: late)
 
 
-def _patiently(work: Callable[[], T], given_up: Stop) -> T:
+def _patiently(work: Callable[[], T], given_up: StopToken) -> T:
     reported = False
     while True:
         try:

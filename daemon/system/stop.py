@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 
-class Stop:
+class StopToken:
     """A request to end. Setting it wakes everything that waits on it.
 
     `set` takes no contended lock, so that a signal handler or a finaliser may call it.

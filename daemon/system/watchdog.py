@@ -18,7 +18,7 @@ import structlog
 
 from daemon.clock import Clock
 from daemon.system import systemd
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 log = structlog.get_logger(__name__)
 _PAUSED_NS = 5_000_000_000  # a longer gap between checks, one a second, means that the whole process was stopped
@@ -91,7 +91,7 @@ class Watchdog(threading.Thread):
         self._pulses: dict[Pulse, None] = {}
         self._logged: set[str] = set()
         self._checked_ns = self._since_ns = clock.monotonic_ns()
-        self._ending = Stop()
+        self._ending = StopToken()
 
     def pulse(self, part: str, *, vital: bool = True) -> Pulse:
         """A pulse for the calling thread, which is watched from now on."""

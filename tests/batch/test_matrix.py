@@ -14,7 +14,7 @@ from daemon.batch.store import StoreAwayError
 from daemon.batch.worker import ALL_DONE, STOPPED, BatchWorker, Job, Waiting
 from daemon.clock import Bell
 from daemon.config import Config, ModelConfig
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from tests.batch.fake_player import FakePlayer
 from tests.batch.memory_store import MemoryBatch, MemoryClipStore
 from tests.batch.test_worker import Noted
@@ -66,10 +66,10 @@ class _Batch:
             (self.archive / f"{number}.mp4").write_bytes(b"x" * (number + 1))
         self.clock = ManualClock()
         self.shared = MemoryBatch(self.clock)
-        self.stop, self.player = Stop(), FakePlayer(plays_by_itself=False)
+        self.stop, self.player = StopToken(), FakePlayer(plays_by_itself=False)
         self.store = _Store(self.shared)
 
-    def worker(self, store: MemoryClipStore, player: FakePlayer, clock: ManualClock, stop: Stop) -> BatchWorker:
+    def worker(self, store: MemoryClipStore, player: FakePlayer, clock: ManualClock, stop: StopToken) -> BatchWorker:
         recipe = Recipe(_CONFIG, {"model": {"digest": "d"}}, at_once=3)
         job = Job(find_clips([str(self.archive)]), recipe, ResultFolder(self.out, exclusive=False))
         return BatchWorker(job, store, player, Noted(), Waiting(clock, Bell(), stop))
@@ -103,7 +103,7 @@ class _Batch:
         store = MemoryClipStore(self.shared)
         self.shared.is_away = False
         self.clock.on_wait = store.renew
-        assert self.worker(store, FakePlayer(), self.clock, Stop()).run() == ALL_DONE
+        assert self.worker(store, FakePlayer(), self.clock, StopToken()).run() == ALL_DONE
 
 
 def _killed(batch: _Batch) -> Iterator[None]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import invoke
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from tests.batch.archive import TRACKED, configure, differing, draw, results, run, start
 from tests.fleet.etcd_server import EtcdServer
 from tests.support.daemon import wait_until
@@ -61,7 +61,7 @@ class Batch:
 
     def advance(self, seconds: float) -> None:
         """Let the processes work for a while."""
-        Stop().wait(seconds)
+        StopToken().wait(seconds)
 
     def wait(self, processes: Sequence[Started]) -> None:
         for process in processes:

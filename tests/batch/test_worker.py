@@ -15,7 +15,7 @@ from daemon.batch.worker import ALL_DONE, SOME_FAILED, STOPPED, BatchWorker, Job
 from daemon.clock import Bell
 from daemon.config import Config, ModelConfig
 from daemon.errors import LookoutError
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from tests.batch.fake_player import FakePlayer
 from tests.batch.memory_store import MemoryBatch, MemoryClipStore
 from tests.support.clock import ManualClock
@@ -49,7 +49,7 @@ class Rig:
         for number in range(clips):
             (self.archive / f"{number}.mp4").write_bytes(b"x" * (number + 1))
         self.batch = MemoryBatch(clock)
-        self.stop, self.noted, self.player = Stop(), Noted(), FakePlayer()
+        self.stop, self.noted, self.player = StopToken(), Noted(), FakePlayer()
 
     def worker(
         self,

@@ -10,7 +10,7 @@ import pytest
 from daemon.pipeline.board import Batch, BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.port import HostImage
 from lookoutd.messages import FrameClock
 from tests.support.clock import ManualClock
@@ -242,10 +242,10 @@ def test_a_closed_board_gives_what_is_left_and_takes_nothing_more(clock: ManualC
 
 def test_who_is_retired_takes_nothing_and_calls_another(clock: ManualClock) -> None:
     """Though it had begun to wait before, and is called first."""
-    board, retired = Board(clock), Stop()
+    board, retired = Board(clock), StopToken()
     taken: list[list[tuple[str, int]]] = []
 
-    def take(retired: Stop | None) -> None:
+    def take(retired: StopToken | None) -> None:
         taken.append(_names(board.board.take_batch(8, 60, retired)))
 
     first = threading.Thread(target=take, args=(retired,))

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.lifecycle import ALL_ENDED, Closing, Lifecycle, Phase, Steps, ThreadPart
 from daemon.system.limits import Limits
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from daemon.system.watchdog import Pulse
 from tests.support.clock import ManualClock
 from tests.support.daemon import wait_until
@@ -50,7 +50,7 @@ def test_consumers_start_first_and_stop_last(said: list[str], clock: ManualClock
     life.add(Slow("publisher", said, clock), Phase.PUBLISHER)
     life.add(Slow("lanes", said, clock), Phase.LANES)
     life.add(Slow("sources", said, clock), Phase.SOURCES)
-    life.start(Stop())
+    life.start(StopToken())
     assert said == ["publisher starts", "lanes starts", "sources starts"]
     said.clear()
     assert life.stop() == []
@@ -65,7 +65,7 @@ def test_what_takes_requests_starts_first(said: list[str], clock: ManualClock) -
     life = Lifecycle(clock, Limits())
     life.add(Slow("lanes", said, clock), Phase.LANES)
     life.add(Slow("changes", said, clock), Phase.INTAKE)
-    life.start(Stop())
+    life.start(StopToken())
     assert said == ["changes starts", "lanes starts"]
 
 
@@ -90,7 +90,7 @@ def test_the_intake_is_asked_first_and_waited_for_last(said: list[str], clock: M
 
 
 def test_nothing_more_starts_after_a_stop(said: list[str], clock: ManualClock) -> None:
-    life, stop = Lifecycle(clock, Limits()), Stop()
+    life, stop = Lifecycle(clock, Limits()), StopToken()
     life.add(Steps("model", start=stop.set), Phase.LANES)
     life.add(Slow("sources", said, clock), Phase.SOURCES)
     life.start(stop)

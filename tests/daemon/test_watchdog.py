@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from daemon.system.watchdog import Stuck, Watchdog
 from tests.support.clock import ManualClock
 
@@ -67,7 +67,7 @@ def test_a_part_that_others_go_on_without_ends_nothing(parts: Parts, clock: Manu
 
 def test_the_place_where_a_part_hangs_is_told(clock: ManualClock) -> None:
     """The innermost line of our own code, whatever library is below it."""
-    stop, inside = Stop(), threading.Event()
+    stop, inside = StopToken(), threading.Event()
     watchdog = Watchdog(30.0, clock, lambda _: None)
 
     def hang() -> None:

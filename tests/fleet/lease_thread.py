@@ -10,7 +10,7 @@ import structlog
 from daemon.clock import Clock, boottime_ns
 from daemon.fleet.lease_page import MARGIN_S, LeaseState
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, Renewal
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 log = structlog.get_logger(__name__)
 _PAUSE_NS = 1_000_000_000  # between two beats
@@ -32,7 +32,7 @@ class LeaseThread:
         self._beaten = self._turned = now()
         self._paused = 0  # end of the last pause of this process
         self.state: LeaseState = "renewed"
-        self._ending = Stop()
+        self._ending = StopToken()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     def start(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, NameTakenError
 from daemon.fleet.records import FleetView, HoldDown, MemberRecord, Owned, SourceRecord, StreamFormat, Want
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from tests.support.clock import ManualClock
 
 _SLICE_S = 0.05
@@ -270,7 +270,7 @@ class MemoryCoordinator:
             self._engine.check()
             return self._engine.view()
 
-    def follow(self, stop: Stop) -> Iterator[FleetView]:
+    def follow(self, stop: StopToken) -> Iterator[FleetView]:
         shown = 0
         while not stop.is_set:
             with self._engine.changes:

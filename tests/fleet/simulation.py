@@ -31,7 +31,7 @@ from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.placer import Placer
 from daemon.fleet.port import CoordinatorError, Membership
 from daemon.fleet.records import FleetView
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from tests.fleet.etcd_server import EtcdServer
 
 _FLEET = "simulation"
@@ -77,7 +77,7 @@ class Watches(threading.Thread):
     def __init__(self, server: EtcdServer, count: int) -> None:
         super().__init__(name="watches", daemon=True)
         self.received, self.count = 0, count
-        self._ending = Stop()
+        self._ending = StopToken()
         self._selector = selectors.DefaultSelector()
         self._sockets = [_watch(server.port) for _ in range(count)]
         for each in self._sockets:
@@ -117,7 +117,7 @@ class Keeper(threading.Thread):
 
     def __init__(self, membership: Membership, ttl_s: float) -> None:
         super().__init__(name=f"keeper-{membership.member}", daemon=True)
-        self._membership, self._ttl_s, self._ending = membership, ttl_s, Stop()
+        self._membership, self._ttl_s, self._ending = membership, ttl_s, StopToken()
         self.slowest_s, self.failed = 0.0, 0
 
     def reset(self) -> None:
@@ -159,7 +159,7 @@ class Fleet:
         self._keepers: dict[str, Keeper] = {}
         self.placer = Placer(SystemClock(), 0.0)
         self._pool = stack.enter_context(ThreadPoolExecutor(_WORKERS))
-        self._stop = Stop()
+        self._stop = StopToken()
 
     def _connect(self) -> EtcdCoordinator:
         return self._stack.enter_context(closing(EtcdCoordinator(self._server.settings(), _FLEET)))
@@ -300,7 +300,7 @@ def simulate(options: FleetOptions, ttl_s: float, folder: Path) -> list[Phase]:
             before = fleet.settle()
             notes += [f"placement {fleet.placer.counts.slowest_s * 1e3:.0f} ms", fleet.renewals()]
         with meter.phase("nothing changes") as notes:
-            Stop().wait(_STEADY_S)
+            StopToken().wait(_STEADY_S)
             notes.append(fleet.renewals())
         names = set(fleet.memberships)
         with meter.phase(f"{options.lost} members are lost at once") as notes:

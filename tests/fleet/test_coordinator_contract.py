@@ -9,7 +9,7 @@ import pytest
 
 from daemon.fleet.port import Coordinator, CoordinatorError, LeaseLostError, Membership
 from daemon.fleet.records import Capacity, Endpoints, FleetView, MemberRecord, Owned, SourceRecord, StreamFormat, Want
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from tests.fleet.conftest import Harness
 
 RECORD = MemberRecord(
@@ -321,7 +321,7 @@ def test_losses_are_counted(coordinator: Coordinator) -> None:
 
 
 def test_changes_are_followed(harness: Harness, coordinator: Coordinator) -> None:
-    stop = Stop()
+    stop = StopToken()
     views = harness.connect().follow(stop)
     first = next(views)
     assert not first.sources

@@ -16,7 +16,7 @@ from daemon.etcd.settings import Endpoint, EtcdSettings
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError
 from daemon.fleet.records import FleetView, SourceRecord
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from tests.fleet.etcd_server import EtcdCluster, EtcdServer
 from tests.fleet.test_coordinator_contract import RECORD, SOURCE, A, B, add, join, place
 from tests.support.proxy import Proxy
@@ -52,7 +52,7 @@ def test_a_lease_that_is_not_renewed_ends(etcd: EtcdServer, opened: Opened) -> N
     member = coordinator.join(A, RECORD, 2.0)
     place(coordinator, member, {"a": A})
     member.claim(["a"])
-    views = coordinator.follow(Stop())
+    views = coordinator.follow(StopToken())
     assert next(views).owned
     gone = next(view for view in views if not view.members)
     assert not gone.owned
@@ -108,7 +108,7 @@ def test_records_of_other_releases_are_left_alone(etcd: EtcdServer, opened: Open
         }
         assert view.problems[f"{prefix}sources/bad"] == "cannot be read: Expected `object`, got `int` - at `$.config`"
         assert view.problems["/lookout/versions/"].startswith("1 records are of another schema, and are left alone")
-        views = coordinator.follow(Stop())
+        views = coordinator.follow(StopToken())
         assert next(views) == view
         coordinator.put_sources({"bad": SOURCE}, replace=True)
         repaired = next(views)
@@ -126,7 +126,7 @@ _OLD_MEMBER = (
 def test_a_compacted_watch_lists_anew(etcd_alone: EtcdServer, proxied: Proxy, opened: Opened) -> None:
     """Changes are swallowed on the way, and compacted before the silent watch is asked for anew."""
     direct, follower = opened(etcd_alone.settings()), opened(_through(proxied, silence_s=3.0))
-    views = follower.follow(Stop())
+    views = follower.follow(StopToken())
     assert not next(views).sources
     add(direct, "a")
     assert next(views).sources.keys() == {"a"}
@@ -148,7 +148,7 @@ def test_a_silent_peer_is_noticed(proxied: Proxy, opened: Opened) -> None:
 def test_a_quiet_fleet_is_followed_on(etcd: EtcdServer, opened: Opened) -> None:
     """A watch that is asked for anew misses nothing."""
     follower = opened(replace(etcd.settings(), silence_s=0.01), "quiet")
-    views = follower.follow(Stop())
+    views = follower.follow(StopToken())
     next(views)
     for number in range(10):
         add(follower, f"camera-{number}")
@@ -161,7 +161,7 @@ def test_a_broken_connection_is_reported(proxied: Proxy, opened: Opened) -> None
     proxied.cut()
     with pytest.raises(CoordinatorAwayError):
         next(views)
-    assert next(coordinator.follow(Stop())).problems == {}
+    assert next(coordinator.follow(StopToken())).problems == {}
 
 
 def test_a_full_etcd_loses_nothing(tmp_path: Path, opened: Opened) -> None:
@@ -232,7 +232,7 @@ class TestCluster:
         with closing(member.renewal) as renewal:
             _until_answered(renewal.renew)
         assert _until_answered(lambda: member.claim(["b"]))["b"] > epoch
-        views = coordinator.follow(Stop())
+        views = coordinator.follow(StopToken())
         assert next(views).owned.keys() == {"a", "b"}
 
     def test_a_server_alone_says_that_it_is(self, etcd_cluster: EtcdCluster, opened: Opened) -> None:
@@ -259,7 +259,7 @@ def _fill(coordinator: EtcdCoordinator) -> None:
 
 def _followed(coordinator: EtcdCoordinator) -> Iterator[FleetView]:
     """Views after the first change: they come by a watch."""
-    views = coordinator.follow(Stop())
+    views = coordinator.follow(StopToken())
     next(views)
     add(coordinator, "followed")
     next(views)

@@ -24,7 +24,7 @@ from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostE
 from daemon.fleet.records import MemberRecord, Owned, SourceRecord, StreamFormat, Want
 from daemon.fleet_config import FleetConfig
 from daemon.seams import Seams
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.fake.detector import FakeDetector
 from tests.fleet.etcd_server import Certificates
 from tests.fleet.kubernetes_server import KubernetesServer
@@ -80,7 +80,7 @@ def test_a_follower_ends_the_lease_of_a_member_that_is_silent(opened: Opened) ->
     member = coordinator.join(A, RECORD, 1.0)
     place(coordinator, member, {"a": A})
     epoch = member.claim(["a"])["a"]
-    views = opened().follow(Stop())
+    views = opened().follow(StopToken())
     assert next(views).owned == {"a": Owned(A, epoch)}
     gone = next(view for view in views if not view.members)
     assert not gone.owned
@@ -296,7 +296,7 @@ def test_names_of_objects_are_those_that_kubernetes_takes(opened: Opened, text: 
 
 
 def test_changes_that_are_gone_are_listed_anew(opened: Opened, server: KubernetesServer) -> None:
-    coordinator, stop = opened(), Stop()
+    coordinator, stop = opened(), StopToken()
     views = coordinator.follow(stop)
     next(views)
     with server.engine.changed:  # a watch sees neither of them before the other
@@ -339,7 +339,7 @@ def test_a_reader_needs_no_other_verb(opened: Opened, server: KubernetesServer) 
     opened().join(A, RECORD, 1.0)
     verbs = ("create", "patch", "delete")
     server.forbidden |= {(verb, kind) for verb in verbs for kind in ("leases", "configmaps")}
-    clock, stop = ManualClock(), Stop()
+    clock, stop = ManualClock(), StopToken()
     views = opened(clock).follow(stop)
     assert next(views).members
     clock.advance(60)
@@ -364,7 +364,7 @@ def test_a_server_that_is_away(opened: Opened, server: KubernetesServer) -> None
     with pytest.raises(CoordinatorAwayError, match=r"Kubernetes at 127.0.0.1:\d+ does not answer in time"):
         member.renewal.renew()
     with pytest.raises(CoordinatorAwayError):
-        next(coordinator.follow(Stop()))
+        next(coordinator.follow(StopToken()))
     server.silent.clear()
     member.renewal.renew()
     server.close()
@@ -377,7 +377,7 @@ def test_over_tls(tmp_path: Path) -> None:
     own, foreign = Certificates(tmp_path / "own"), Certificates(tmp_path / "foreign", "another")
     with closing(KubernetesServer(own)) as server:
         with closing(KubernetesCoordinator(server.settings("cameras"), "one")) as coordinator:
-            views = coordinator.follow(Stop())
+            views = coordinator.follow(StopToken())
             next(views)
             add(coordinator, "a")
             assert next(views).sources == {"a": SOURCE}
@@ -400,7 +400,7 @@ def test_outside_of_a_pod_the_way_in_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_role_has_the_verbs_that_are_used_and_no_other(opened: Opened, server: KubernetesServer) -> None:
-    coordinator, stop = opened(), Stop()
+    coordinator, stop = opened(), StopToken()
     views = coordinator.follow(stop)
     next(views)
     add(coordinator, "a", "b")

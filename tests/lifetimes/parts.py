@@ -14,7 +14,7 @@ from daemon.config import AvConfig, SourceConfig, SyntheticConfig
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget, PacketInfo, PacketReader, PacketTap, Picture, Source
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, StageTimes
@@ -36,7 +36,7 @@ class Detector(FakeDetector):
         inside: lanes that are detecting.
     """
 
-    def __init__(self, options: Options, opening: Gate, detecting: Gate, fails: Stop) -> None:
+    def __init__(self, options: Options, opening: Gate, detecting: Gate, fails: StopToken) -> None:
         super().__init__(options)
         self._opening, self._detecting, self.fails = opening, detecting, fails
         self.closed = self.inside = 0

@@ -42,7 +42,7 @@ from daemon.seams import Seams
 from daemon.system.children import prepare
 from daemon.system.limits import Limits
 from daemon.system.signals import stopping_on_signals
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.factory import Backend
 from detectors.port import DetectorError, Options
 from lookoutd.client import Subscriber
@@ -154,7 +154,7 @@ class Rig:
         self.folder = folder
         self.opening, self.detecting, self.making, self.reading = Gate(), Gate(), Gate(), Gate()
         self.library, self.probe, self.model, self.looking = Gate(), Gate(), Gate(), Gate()
-        self.fails = Stop()  # detectors do
+        self.fails = StopToken()  # detectors do
         self.disk = JournalDisk(lambda: self.app.events.journal)
         self.detectors: list[Detector] = []
         self.classifiers: list[Detector] = []
@@ -209,7 +209,7 @@ class Rig:
         return self.detectors[-1]
 
     def _open_classifier(self, _: Backend, options: Options) -> Detector:
-        self.classifiers.append(Detector(options, Gate(), self.looking, Stop()))
+        self.classifiers.append(Detector(options, Gate(), self.looking, StopToken()))
         return self.classifiers[-1]
 
     def _read(self) -> Config:

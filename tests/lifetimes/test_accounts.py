@@ -27,7 +27,7 @@ from daemon.pipeline.ledger import MAX_GONE, Ledger, Rows
 from daemon.pipeline.outbox import Outbox, Report, Result, Served
 from daemon.pipeline.stages import BoxFilter, FilterStage
 from daemon.sources.port import DecodeBudget, Picture
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import HostImage, Options
 from lookoutd.client import Subscriber
@@ -130,7 +130,7 @@ def test_frames_on_which_a_wish_fails_are_counted() -> None:
     board = FrameBoard(["cam"], ledger, clock, BoardRules(depth=8, max_age_ns=10**9))
     outbox = Outbox(8, ledger, lossless=True)
     pipeline = Pipeline(board, outbox, ledger, runtime_of(clock, failures.append), [_Fails()])
-    lane = LaneThread("0", FakeDetector(Options(Path("none"))), (), pipeline, Stop(), lambda: None)
+    lane = LaneThread("0", FakeDetector(Options(Path("none"))), (), pipeline, StopToken(), lambda: None)
     ledger.captured("cam")
     assert board.put(_frame("cam", 0))
     lane.go.set()
@@ -172,7 +172,7 @@ def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_
     outbox = Outbox(8, ledger, lossless=True)
     stage = FilterStage({"cam": BoxFilter(2.0, None, 100)})
     pipeline = Pipeline(board, outbox, ledger, runtime_of(clock, failures.append))
-    lane = LaneThread("0", _Looks(lambda: stage.forget("cam")), [stage], pipeline, Stop(), lambda: None)
+    lane = LaneThread("0", _Looks(lambda: stage.forget("cam")), [stage], pipeline, StopToken(), lambda: None)
     ledger.captured("cam")
     assert board.put(_frame("cam", 0))
     board.close()

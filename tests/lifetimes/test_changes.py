@@ -27,7 +27,7 @@ from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
 from daemon.system.limits import Limits
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.fake.detector import FakeDetector
 from detectors.port import DetectorError
 from tests.lifetimes.gate import Gate
@@ -154,7 +154,7 @@ class Models:
     def __call__(self, _: object, options: Any) -> Detector:
         if self.opened:
             self.gate()
-        self.opened.append(Detector(options, self._none, self._none, Stop()))
+        self.opened.append(Detector(options, self._none, self._none, StopToken()))
         return self.opened[-1]
 
 

@@ -17,7 +17,7 @@ from daemon.daemon import Daemon
 from daemon.errors import ConfigError
 from daemon.seams import Seams
 from daemon.system.limits import Limits
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.fake.detector import FakeDetector
 from detectors.port import DetectorError, Options
 from lookoutd.client import Subscriber
@@ -45,7 +45,7 @@ class Bench:
     """
 
     def __init__(self) -> None:
-        self.gate, self.fails = Gate(), Stop()
+        self.gate, self.fails = Gate(), StopToken()
         self.opened: list[Detector] = []
 
     def open(self, _: object, options: Options) -> Detector:

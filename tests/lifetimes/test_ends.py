@@ -22,7 +22,7 @@ from daemon.pipeline.ledger import Rows
 from daemon.rule_config import ObjectConfig
 from daemon.seams import Seams
 from daemon.system.limits import Limits
-from daemon.system.stop import Stop, StoppedError
+from daemon.system.stop import StoppedError, StopToken
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, Options
 from tests.lifetimes.gate import Gate
@@ -36,7 +36,7 @@ def test_a_detector_is_never_closed_under_a_lane(tmp_path: Path) -> None:
     detecting, opening, found = Gate(), Gate(), list[Detector]()
 
     def open_detector(_: object, options: Any) -> Detector:
-        found.append(Detector(options, opening, detecting, Stop()))
+        found.append(Detector(options, opening, detecting, StopToken()))
         return found[-1]
 
     with running(tmp_path, STREET, open_detector=open_detector, limits=Limits(stop=0.5, close=0.1)) as app:
@@ -139,7 +139,7 @@ def test_a_constructor_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
     detectors: list[Detector] = []
 
     def open_detector(_: object, options: Any) -> Detector:
-        detectors.append(Detector(options, Gate(), Gate(), Stop()))
+        detectors.append(Detector(options, Gate(), Gate(), StopToken()))
         return detectors[-1]
 
     before = _resources()
@@ -152,12 +152,12 @@ def test_a_constructor_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
 
 def test_a_constructor_that_is_told_to_stop_leaves_nothing_open() -> None:
     """The stop comes while the model is opened; a late result is closed."""
-    gate, stop, detectors = Gate(), Stop(), list[Detector]()
+    gate, stop, detectors = Gate(), StopToken(), list[Detector]()
     gate.close()
 
     def open_detector(_: object, options: Any) -> Detector:
         gate()
-        detectors.append(Detector(options, Gate(), Gate(), Stop()))
+        detectors.append(Detector(options, Gate(), Gate(), StopToken()))
         return detectors[-1]
 
     def tell() -> None:

@@ -19,7 +19,7 @@ from daemon.daemon import Daemon
 from daemon.rule_config import ObjectConfig
 from daemon.seams import Seams
 from daemon.system.limits import Limits
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.fake.detector import FakeDetector
 from detectors.port import HostImage, Options
 from lookoutd.client import Subscriber
@@ -106,7 +106,7 @@ def test_a_process_that_dies_takes_none_of_the_frames_along_that_it_gave(tmp_pat
     app = build(
         _config(camera("clip")),
         Seams(
-            open_detector=lambda _, options: Detector(options, opening, detecting, Stop()),
+            open_detector=lambda _, options: Detector(options, opening, detecting, StopToken()),
             make_source=partial(make, folder=tmp_path),
         ),
     )
@@ -173,7 +173,7 @@ class Held:
             _config(camera("clip"), processes=processes),
             Seams(
                 limits=Limits(stop=1.5),
-                open_detector=lambda _, options: Detector(options, opening, self.detecting, Stop()),
+                open_detector=lambda _, options: Detector(options, opening, self.detecting, StopToken()),
                 make_source=partial(make, folder=folder),
             ),
         )

@@ -17,7 +17,7 @@ import pytest
 from daemon.build import build
 from daemon.seams import Seams
 from daemon.system.signals import stopping_on_signals
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.fake.detector import FakeDetector
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector
@@ -50,7 +50,7 @@ def test_signals_are_acted_on_by_a_thread_of_their_own() -> None:
 
 def test_a_token_may_be_set_while_the_same_thread_waits_on_it() -> None:
     """D16: by a signal handler, hundreds of times; a `threading.Event` blocks for ever."""
-    tokens = [Stop() for _ in range(500)]
+    tokens = [StopToken() for _ in range(500)]
     now = [tokens[0]]
     before = signal.signal(signal.SIGUSR1, lambda _number, _frame: now[0].set())
     me, ending = threading.main_thread().ident, threading.Event()
@@ -74,7 +74,7 @@ def test_a_token_may_be_set_while_the_same_thread_waits_on_it() -> None:
 
 
 def test_a_token_wakes_all_and_is_never_taken_back() -> None:
-    stop = Stop()
+    stop = StopToken()
     woken: list[bool] = []
     threads = [threading.Thread(target=lambda: woken.append(stop.wait(60))) for _ in range(20)]
     told: list[str] = []
@@ -89,14 +89,14 @@ def test_a_token_wakes_all_and_is_never_taken_back() -> None:
     stop.on_set(lambda: told.append("after"))
     assert told == ["before", "after"]
     assert stop.wait(0)
-    assert Stop().wait(0) is False
+    assert StopToken().wait(0) is False
 
 
 def test_a_reload_that_comes_while_it_stops_disturbs_nothing() -> None:
     """D4: SIGHUP while a lane is in the detector and the stop waits for it."""
     detecting, opening = Gate(), Gate()
     detecting.close()
-    app = build(config_of(STREET), Seams(open_detector=lambda _, o: Detector(o, opening, detecting, Stop())))
+    app = build(config_of(STREET), Seams(open_detector=lambda _, o: Detector(o, opening, detecting, StopToken())))
     with stopping_on_signals(app.request_stop, app.reload):
         app.start()
         detecting.wait_for_one()

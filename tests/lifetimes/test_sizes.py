@@ -17,7 +17,7 @@ from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, Size, StageTimes
@@ -125,7 +125,7 @@ def test_a_batch_of_a_size_that_the_model_does_not_have_takes_its_own() -> None:
     board.set_sizes({"cam": _SIZE})
     outbox = Outbox(8, ledger, lossless=True)
     pipeline = Pipeline(board, outbox, ledger, runtime_of(clock, failures.append))
-    lane = LaneThread("0", _Detector(Options(Path("none")), bench), (), pipeline, Stop(), lambda: None)
+    lane = LaneThread("0", _Detector(Options(Path("none")), bench), (), pipeline, StopToken(), lambda: None)
     ledger.captured("cam")
     info = FrameInfo("cam", "s", 0, None, 0, 0, FrameClock("file"), 0, 8, 8)
     assert board.put(Frame(info, HostImage(np.zeros((8, 8, 3), np.uint8))))

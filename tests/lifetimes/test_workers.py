@@ -24,7 +24,7 @@ from daemon.capture.processes.protocol import (
     Heartbeat,
     NewMemory,
     QuotaChanged,
-    Stop,
+    StopAll,
     ToCapture,
 )
 from daemon.capture.processes.sender import FrameForwarder, FrameSender
@@ -284,7 +284,7 @@ def test_what_a_process_said_before_its_end_is_heard() -> None:
     with open(os.devnull) as file:
         process.send([NewMemory(1, 1, device=False)], file.fileno())
     process.send([Failed("the reason")])
-    channel.send([Stop()])  # unread
+    channel.send([StopAll()])  # unread
     others.append(theirs)
     heard: list[object] = []
     while (received := channel.receive()) is not None:

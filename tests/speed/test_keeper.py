@@ -21,7 +21,7 @@ from daemon.clock import SystemClock, boottime_ns
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.kept_lease import KeptLease
 from daemon.fleet.records import SourceRecord
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from tests.fleet.etcd_server import EtcdServer
 from tests.fleet.test_coordinator_contract import RECORD, A
 from tests.support.daemon import Lookout, wait_until
@@ -42,7 +42,7 @@ class Beaten:
         self.membership = self.coordinator.join(A, RECORD, TTL_S)
         self.lease = KeptLease(self.membership.renewal, TTL_S, SystemClock())
         self.lease.start()
-        self._ending = Stop()
+        self._ending = StopToken()
         self._thread = threading.Thread(target=self._beat, daemon=True)
         self._thread.start()
         while not self.lease.valid_until:
@@ -96,7 +96,7 @@ def test_what_a_lease_costs(beaten: Beaten) -> None:
     """Under 0.5 % of a core: the keeper, and this process's share."""
     keeper = beaten.keeper()
     begun, mine, its = monotonic(), process_time(), _cpu(keeper)
-    Stop().wait(IDLE_S)
+    StopToken().wait(IDLE_S)
     seconds, mine, its = monotonic() - begun, process_time() - mine, _cpu(keeper) - its
     memory = keeper.memory_full_info()
     lease, now = beaten.lease, boottime_ns
@@ -120,9 +120,9 @@ def test_what_a_member_costs(tmp_path: Path) -> None:
         with closing(EtcdCoordinator(etcd.settings(), "speed")) as coordinator:
             coordinator.put_sources({"slow": SourceRecord(config=_SLOW)}, replace=False)
             wait_until(lambda: coordinator.view().owned, "it has its source")
-        Stop().wait(5.0)
+        StopToken().wait(5.0)
         begun, before = monotonic(), (_cpu_of_all(alone), _cpu_of_all(member))
-        Stop().wait(2 * IDLE_S)
+        StopToken().wait(2 * IDLE_S)
         seconds = monotonic() - begun
         without, within = (
             (now - then) / seconds for now, then in zip((_cpu_of_all(alone), _cpu_of_all(member)), before)

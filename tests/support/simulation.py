@@ -29,7 +29,7 @@ from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from daemon.sources.port import Source
 from daemon.sources.synthetic import SyntheticSource
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.fake.detector import FakeDetector
 from detectors.port import Options
 from tests.support.clock import ManualClock
@@ -78,7 +78,7 @@ class Simulation:
         # The start time does not matter; `service` moves the clock.
         detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)
         pipeline = Pipeline(board, outbox, self.ledger, runtime)
-        self._lane = LaneThread("0", detector, (), pipeline, Stop(), lambda: None)
+        self._lane = LaneThread("0", detector, (), pipeline, StopToken(), lambda: None)
         self._detecting = detector.lane()
         # Time of the next step, a number that breaks ties, and the capture.
         self._waiting: list[tuple[int, int, RecordingCapture]] = []

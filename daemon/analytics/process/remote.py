@@ -39,7 +39,7 @@ from daemon.errors import LookoutError
 from daemon.pipeline.frames import FrameInfo
 from daemon.system.children import Child, reap, spawn
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from lookoutd.messages import State
 
 log = structlog.get_logger(__name__)
@@ -77,7 +77,7 @@ class RulesProcess(threading.Thread):
         self._lock = threading.Lock()  # of the order of marks and of labels
         self._problem: str | None = None  # why the process will end, by its own message
         self._beginning = threading.Lock()  # a process begins, or never more
-        self._closing, self._ended = Stop(), Stop()
+        self._closing, self._ended = StopToken(), StopToken()
         self._kill_at = math.inf  # monotonic seconds
         self._given_up = False  # it is killed, because it does not answer
         self._delivered = False  # all that it has found, before it ends
@@ -146,7 +146,7 @@ class RulesProcess(threading.Thread):
     def flush(self, seconds: float) -> bool:
         if self._child is None:
             return True
-        until, done = monotonic() + seconds, Stop()
+        until, done = monotonic() + seconds, StopToken()
         with suppress(TimeoutError):
             self._mark(done.set, seconds)
         if self._ended.is_set:
@@ -324,7 +324,7 @@ class RulesProcess(threading.Thread):
 
     def _settle(self) -> None:
         """Wait until all that was sent is done; a process that hangs is ended by the watchdog."""
-        done = Stop()
+        done = StopToken()
         self.after(done.set)
         done.wait()
 

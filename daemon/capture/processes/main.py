@@ -32,7 +32,7 @@ from daemon.capture.processes.protocol import (
     Remove,
     Retry,
     Returned,
-    Stop,
+    StopAll,
     ToCapture,
     Watch,
 )
@@ -286,7 +286,7 @@ class _CaptureProcess:
         elif isinstance(message, Retry):
             if capture := self._captures.get(message.capture):
                 capture.retry()
-        elif isinstance(message, Stop):
+        elif isinstance(message, StopAll):
             self._stopping = True
             for number in [*self._failed]:
                 self._remove(number)

@@ -22,7 +22,7 @@ from daemon.sources.buffers import Mapper
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.system.children import prepare
 from daemon.system.runtime import Runtime
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 
 log = structlog.get_logger(__name__)
 _IDLE_MS = 200
@@ -62,10 +62,10 @@ class WorkerPool(threading.Thread):
         self._calls: deque[Callable[[], None]] = deque()  # run by this thread
         self._mapper: Mapper | None = None
         self._spares = SpareDescriptors(0)
-        self._ending, self._is_killed = Stop(), False
+        self._ending, self._is_killed = StopToken(), False
         self._is_busy = False  # messages came at the last turn
         self._watched: frozenset[str] = frozenset()  # sources whose packets are wanted, as processes know
-        self.ended = Stop()
+        self.ended = StopToken()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waker, False)

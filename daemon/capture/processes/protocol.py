@@ -211,7 +211,7 @@ class QuotaChanged(ProcessMessage, frozen=True, tag=3):
     quota: Quota
 
 
-class Stop(ProcessMessage, frozen=True, tag=4):
+class StopAll(ProcessMessage, frozen=True, tag=4):
     """End all sources, then the process."""
 
 
@@ -250,4 +250,4 @@ class Retry(ProcessMessage, frozen=True, tag=9):
     capture: int
 
 
-ToCapture = Returned | AdmissionReply | QuotaChanged | Stop | Add | Remove | Abandon | Watch | Retry
+ToCapture = Returned | AdmissionReply | QuotaChanged | StopAll | Add | Remove | Abandon | Watch | Retry

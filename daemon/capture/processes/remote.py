@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from daemon.config import AvConfig, SourceConfig
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from lookoutd.messages import State, VideoFormat
 
 _numbers = itertools.count()
@@ -31,7 +31,7 @@ class RemoteCapture:
         self.failure: str | None = None
         self.format: VideoFormat | None = None
         self.first_seq = self.seq = 0  # of the next frame
-        self.end = Stop()
+        self.end = StopToken()
         self.is_leaving = False
         self.broken: str | None = None
 

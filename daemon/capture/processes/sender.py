@@ -42,7 +42,7 @@ from daemon.sources.buffers import HostMemory, HostSlot, SharedMemory, view
 from daemon.sources.decode import DecoderPool
 from daemon.sources.leases import BufferLease, BufferPool
 from daemon.sources.port import PacketInfo
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from detectors.port import DeviceImage, HostImage
 from lookoutd.messages import State, VideoFormat
 
@@ -267,7 +267,7 @@ class FrameSender:
         self._channel, self._decoder_pool, self.clock, self._live = channel, decoder_pool, clock, live
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
         self._blocked: dict[FrameForwarder, deque[_Item]] = {}  # begins with a picture that is not ready
-        self._pause = Stop()  # never set: waited on while frames gather
+        self._pause = StopToken()  # never set: waited on while frames gather
         # Leases of the frames that the daemon has, by memory number and offset.
         self._outstanding: dict[tuple[int, int], tuple[FrameForwarder, object]] = {}
         self._memories: dict[int, SharedMemory] = {}

@@ -41,7 +41,7 @@ from daemon.capture.processes.protocol import (
     Retry,
     Returned,
     StateChanged,
-    Stop,
+    StopAll,
     Watch,
 )
 from daemon.capture.processes.remote import RemoteCapture
@@ -227,7 +227,7 @@ class CaptureProcess:
             self._schedule_restart([*self._captures.values()], f"no capture process can be started: {error.strerror}")
             return
         if self._stopping:
-            self._current.unsent.append(Stop())
+            self._current.unsent.append(StopAll())
 
     @property
     def sources(self) -> int:
@@ -285,7 +285,7 @@ class CaptureProcess:
         """Ask the process to end with its sources; it takes no more."""
         self._stopping = True
         if self._current:
-            self._current.unsent.append(Stop())
+            self._current.unsent.append(StopAll())
             return
         self._due_ns = None
         for capture in [*self._captures.values()]:

@@ -19,7 +19,7 @@ from daemon.etcd.settings import EtcdSettings
 from daemon.etcd.watch import open_watch
 from daemon.fleet.etcd_keys import Keys
 from daemon.fleet.records import Ownership
-from daemon.system.stop import Stop
+from daemon.system.stop import StopToken
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections
 
@@ -51,7 +51,7 @@ class OwnersInOrder(threading.Thread):
     def __init__(self, settings: EtcdSettings, fleet: str) -> None:
         super().__init__(name="owners", daemon=True)
         self._settings, self._prefix = settings, Keys(fleet).under("own")
-        self._ending = Stop()
+        self._ending = StopToken()
         self._owner: dict[str, str] = {}
         self.turns: list[Turn] = []
         self.faults: list[str] = []
@@ -119,7 +119,7 @@ class Reader(threading.Thread):
 
     def __init__(self, subscriber: Subscriber) -> None:
         super().__init__(name="reader", daemon=True)
-        self._subscriber, self._ending = subscriber, Stop()
+        self._subscriber, self._ending = subscriber, StopToken()
         self.heard: dict[str, list[Heard]] = defaultdict(list)
         self.faults: list[str] = []
         self.late: list[tuple[float, int]] = []
