@@ -10,12 +10,11 @@ from daemon.clock import Clock, SystemClock
 from daemon.config import Config
 from daemon.control.changes import OpenDetector
 from daemon.control.plan import decoder_backend_of
-from daemon.control.sources import MakeSource
 from daemon.monitoring.monitor import FrameStatsListener
 from daemon.monitoring.probes import GpuProbe, open_gpu_probe
 from daemon.publish.port import Sink
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
-from daemon.sources.factory import make_source
+from daemon.sources.factory import MakeSource, make_source
 from daemon.system.limits import Limits
 from detectors.factory import open_classifier, open_detector
 from detectors.port import ModelInfo

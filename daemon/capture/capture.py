@@ -194,6 +194,17 @@ class Capture:
         self._is_asked_for = True
         self.wake()
 
+    def request_end(self) -> None:
+        """See `daemon.capture.host.HostedCapture`, which this implements."""
+        self.stop("removed")
+        self.wake()
+
+    def leave_behind(self, *, stopping: bool) -> None:
+        self.abandon("stopped" if stopping else None)
+
+    def cancel(self) -> None:
+        self.abandon("stopped")
+
     def abandon(self, reason: str | None = None) -> None:
         """End a stopped capture whose library blocks."""
         with self._lock:

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from daemon.capture.host import HostedCapture
 from daemon.config import Config, LogConfig, ModelConfig, SourceConfig
 from daemon.control.plan import options_of
 from daemon.control.reload import Change, defaults_of, difference, is_same_model, suits
-from daemon.control.sources import AnyCapture, SourceManager
+from daemon.control.sources import SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.lifecycle import ThreadPart
 from daemon.pipeline.lanes import Lanes, LaneSet
@@ -244,7 +245,7 @@ class Changes(ThreadPart):
         self,
         new: Config,
         change: Change,
-        captures: Sequence[AnyCapture],
+        captures: Sequence[HostedCapture],
         filters: dict[str, BoxFilter],
         adopted: LaneSet | None,
     ) -> None:

@@ -19,7 +19,7 @@ from daemon.control.changes import Changes, ModelLoader, OpenDetector
 from daemon.control.decoder_rate import DecoderRate
 from daemon.control.model_trial import try_model
 from daemon.control.overload import Overload
-from daemon.control.sources import MakeSource, SourceManager
+from daemon.control.sources import SourceManager
 from daemon.lifecycle import Closing, Phase, Steps
 from daemon.log import set_level
 from daemon.monitoring.health import Health
@@ -31,6 +31,7 @@ from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.views import SourceViews
 from daemon.publish.publisher import Publisher
 from daemon.sources.decode import NVDEC, DecoderBackend, NoHardwareDecoder
+from daemon.sources.factory import MakeSource
 from daemon.system.gpus import name_visible_gpus
 from daemon.system.mps import Mps
 from daemon.system.tuning import configure_gc_and_switch_interval

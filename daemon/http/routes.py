@@ -24,10 +24,11 @@ from starlette.routing import Route
 
 from daemon import __version__
 from daemon.analytics.events import EventPublisher
+from daemon.capture.host import HostedCapture
 from daemon.config import Config, HttpConfig, Role, SourceConfig, check
 from daemon.control.changes import Changes, PersistSources
 from daemon.control.source_store import SourceStore
-from daemon.control.sources import AnyCapture, SourceManager
+from daemon.control.sources import SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.fleet.figures import FleetParts
 from daemon.fleet.operations import UnknownError
@@ -413,7 +414,7 @@ class Routes:
         return guarded
 
 
-def _row(source: SourceConfig, capture: AnyCapture | None) -> dict[str, Any]:
+def _row(source: SourceConfig, capture: HostedCapture | None) -> dict[str, Any]:
     """A source in the API's format."""
     return {
         "config": _plain(source),

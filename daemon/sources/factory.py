@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from daemon.config import AvConfig, CameraConfig, SourceConfig
 from daemon.sources.decode import DecoderBackend, DecoderPool, NoHardwareDecoder, UnsuitableError
 from daemon.sources.port import Source
+
+MakeSource = Callable[[SourceConfig, DecoderPool], Source]
 
 
 def make_source(config: SourceConfig, decoder_pool: DecoderPool | None = None) -> Source:

@@ -25,13 +25,21 @@ from tests.support.clock import ManualClock
 from tests.support.runtime import runtime_of
 
 
+class Unasked:
+    """Nobody asks anything of the capture."""
+
+    def remove(self, capture: RemoteCapture) -> None: ...
+    def retry(self, capture: RemoteCapture) -> None: ...
+    def abandon(self, capture: RemoteCapture) -> None: ...
+
+
 class End:
     """The daemon's end of one capture process, which reads `cam` losslessly; the test acts as the lanes."""
 
     def __init__(self, folder: Path) -> None:
         self.clock, self.ledger, self.said = ManualClock(), Ledger(["cam"]), Announcements()
         self.board = FrameBoard(["cam"], self.ledger, self.clock, BoardRules(depth=2, max_age_ns=10**9))
-        self.capture = RemoteCapture(camera("cam"), plays_once=False)
+        self.capture = RemoteCapture(camera("cam"), Unasked(), plays_once=False)
         config = WorkerConfig(
             make_source=partial(make, folder=folder),
             backend=NoHardwareDecoder("none"),

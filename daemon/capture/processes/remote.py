@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Protocol
 
 from daemon.config import AvConfig, SourceConfig
 from daemon.system.stop import StopToken
@@ -11,8 +12,16 @@ from lookoutd.messages import State, VideoFormat
 _numbers = itertools.count()
 
 
+class Requests(Protocol):
+    """What a capture asks of its process: `daemon.capture.processes.pool.WorkerPool`. No method blocks."""
+
+    def remove(self, capture: RemoteCapture) -> None: ...
+    def retry(self, capture: RemoteCapture) -> None: ...
+    def abandon(self, capture: RemoteCapture) -> None: ...
+
+
 class RemoteCapture:
-    """The daemon's view of a capture in another process; see `daemon.capture.capture.Capture`.
+    """The daemon's view of a capture in another process. Implements `daemon.capture.host.HostedCapture`.
 
     Attributes:
         number: unique; messages refer to it.
@@ -22,7 +31,8 @@ class RemoteCapture:
         broken: why it will end once its last frame is sent; None if it continues.
     """
 
-    def __init__(self, config: SourceConfig, *, plays_once: bool) -> None:
+    def __init__(self, config: SourceConfig, requests: Requests, *, plays_once: bool) -> None:
+        self._requests = requests
         self.number = next(_numbers)
         self.id, self.config, self.plays_once = config.id, config, plays_once
         self.wants_gpu = config.wants_gpu
@@ -45,7 +55,18 @@ class RemoteCapture:
         """Whether another process takes the source if this one dies."""
         return self.broken is None and not self.is_leaving
 
+    def count_from(self, seq: int) -> None:
+        self.first_seq = self.seq = seq
+
+    def request_end(self) -> None:
+        self._requests.remove(self)
+
+    def retry(self) -> None:
+        self._requests.retry(self)
+
+    def leave_behind(self, *, stopping: bool) -> None:  # noqa: ARG002 - its process is killed
+        self._requests.abandon(self)
+
     def cancel(self) -> None:
-        """End a capture that has not started."""
         self.state = "ended"
         self.end.set()
