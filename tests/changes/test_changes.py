@@ -1,4 +1,5 @@
-"""How far a change reaches: a source type touches three files of daemon/, a stage two, a metric one.
+"""How far a change reaches: a source type touches three files of daemon/, a stage two, a metric one, a part four, a
+sink three.
 
 Each patch is applied to a copy of the tree, and what it adds is tried there.
 """
@@ -15,18 +16,21 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lookoutd.messages import Detections
+from lookoutd.messages import Detections, decode
 from tests.support.checkout import alone, copy_of_tree
-from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, is_state, receive_until
+from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, is_state, receive_until, wait_until
 from tests.support.ports import free_port
 from tests.support.served import HEADERS, TOKEN
 
 _FOLDER = Path(__file__).parent
-FILES = {"source": 3, "stage": 2, "metric": 1}
+FILES = {"source": 3, "stage": 2, "metric": 1, "part": 4, "sink": 3}
 _RENEW = """{said}
 tests/changes/{name}.patch does not fit the tree any more, or what it adds does not work in it.
 To renew it: git apply --3way tests/changes/{name}.patch (or patch -p1 --merge < ...), mend what does not fit, then
 git add -AN && git diff -U1 HEAD -- daemon tests/contract > {name}.patch, git checkout what it touched, move it back."""
+
+
+_STREETS = [{"id": name, "type": "synthetic"} for name in ("one", "two")]
 
 
 def _patched(tmp_path: Path, name: str) -> Path:
@@ -68,8 +72,10 @@ def test_a_change_touches_few_files(name: str) -> None:
     """As many as CONTRIBUTING.md says."""
     touched = re.findall(r"^\+\+\+ b/(daemon/\S+)", (_FOLDER / f"{name}.patch").read_text(), re.MULTILINE)
     assert len(touched) == FILES[name]
-    numbers = {"source": "three files", "stage": "two files", "metric": "one file"}
-    assert numbers[name] in (ROOT / "CONTRIBUTING.md").read_text()
+    numbers = {1: "one file", 2: "two files", 3: "three files", 4: "four files"}
+    said = f"A {'source type' if name == 'source' else name}"
+    paragraphs = (ROOT / "CONTRIBUTING.md").read_text().split("\n\n")
+    assert any(row.startswith(said) and numbers[FILES[name]] in row for row in paragraphs)
 
 
 @pytest.mark.needs("ffmpeg")
@@ -116,8 +122,34 @@ def test_a_stage(tmp_path: Path) -> None:
 
 def test_a_metric(tmp_path: Path) -> None:
     """It stands among those that Prometheus reads."""
-    sources = [{"id": name, "type": "synthetic"} for name in ("one", "two")]
-    with _running(tmp_path, _patched(tmp_path, "metric"), sources=sources) as (lookout, http):
+    with _running(tmp_path, _patched(tmp_path, "metric"), sources=_STREETS) as (lookout, http):
         with lookout.subscribe() as subscriber:
             receive_until(subscriber, has_seen(1, "one", "two"))
         assert 'lookout_sources{state="up"} 2.0' in http.get("/metrics").text.splitlines()
+
+
+def test_a_part_with_a_thread(tmp_path: Path) -> None:
+    """It works while the daemon does, and leaves nothing."""
+    alive = tmp_path / "alive"
+    monitor = {"alive_file": str(alive)}
+    with _running(tmp_path, _patched(tmp_path, "part"), sources=_STREETS, monitor=monitor) as (lookout, _):
+        with lookout.subscribe() as subscriber:
+            receive_until(subscriber, has_seen(1, "one", "two"))
+        wait_until(alive.exists, "the file is there")
+        first = alive.stat().st_mtime_ns
+        wait_until(lambda: alive.stat().st_mtime_ns > first, "it is touched")
+        assert lookout.stop() == 0
+        assert not alive.exists()
+
+
+def test_a_sink(tmp_path: Path) -> None:
+    """It gets what subscribers get."""
+    file = tmp_path / "lines"
+    publisher = {"lines_file": str(file)}
+    with _running(tmp_path, _patched(tmp_path, "sink"), sources=_STREETS, publisher=publisher) as (lookout, _):
+        with lookout.subscribe() as subscriber:
+            messages = receive_until(subscriber, has_seen(3, "one", "two"))
+        assert lookout.stop() == 0
+    seen = {(row.source, row.seq) for row in messages if isinstance(row, Detections)}
+    rows = [decode(*line.split(b" ", 1)) for line in file.read_bytes().splitlines()]
+    assert seen <= {(row.source, row.seq) for row in rows if isinstance(row, Detections)}

@@ -13,7 +13,7 @@ _numbers = itertools.count()
 
 
 class Requests(Protocol):
-    """What a capture asks of its process: `daemon.capture.processes.pool.WorkerPool`. No method blocks."""
+    """The requests of a capture to its process: `daemon.capture.processes.pool.WorkerPool`. No method blocks."""
 
     def remove(self, capture: RemoteCapture) -> None: ...
     def retry(self, capture: RemoteCapture) -> None: ...
