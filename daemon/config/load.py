@@ -1,0 +1,169 @@
+"""Reads configurations: from a file, from text, or one source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast, get_type_hints
+
+from daemon.config.http import check_dashboard
+from daemon.config.root import Config, PageConfig, check
+from daemon.config.section import Section, anchored
+from daemon.config.sources import SourceConfig, check_source
+from daemon.config.text import Loader, check_variables, hook, hook_as_written
+from daemon.errors import ConfigError
+from daemon.files import read_text
+from daemon.fleet_config import FleetConfig, check_fleet
+from daemon.places import together
+from daemon.validation import convert, read_yaml
+
+
+class _FleetFile(Section, frozen=True):
+    fleet: FleetConfig = FleetConfig()
+
+
+def load(path: Path, *, may_be_empty: bool = False) -> Config:
+    """Read, convert and check a configuration file; relative paths in it are relative to its folder.
+
+    Args:
+        may_be_empty: it may have no source.
+
+    Raises:
+        ConfigError: with the file, the path of the key, and what to do.
+    """
+    text = _text_of(path)
+    try:
+        return anchored(parse(text, may_be_empty=may_be_empty), path.resolve().parent)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def load_page(path: Path) -> Config | PageConfig:
+    """A configuration file for `lookout dashboard`: a daemon's, or one that has `dashboard` and `log` alone.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    text = _text_of(path)
+    try:
+        raw = read_yaml(text, Loader)
+        if not (isinstance(raw, dict) and "dashboard" in raw and set(raw) <= {"dashboard", "log"}):
+            return load(path)
+        check_variables(raw, PageConfig)
+        found: PageConfig = convert(raw, PageConfig, hook)
+        check_dashboard(found.dashboard)
+        return anchored(found, path.resolve().parent)
+    except ConfigError as error:
+        raise error if str(error).startswith(f"{path}: ") else ConfigError(f"{path}: {error}") from error
+
+
+def load_fleet(path: Path) -> FleetConfig:
+    """The section `fleet` of a configuration file. The rest is not read, and need not be there.
+
+    Raises:
+        ConfigError: as `load`; or the section names no coordinator.
+    """
+    raw = {key: value for key, value in load_raw(path).items() if key == "fleet"}
+    try:
+        check_variables(raw, _FleetFile)
+        found: FleetConfig = convert(raw, _FleetFile, hook).fleet
+        check_fleet(found, has_sources=False)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if found.coordinator is None:
+        raise ConfigError(f"{path}: fleet.coordinator is not set: write it, or use --coordinator URL")
+    return anchored(found, path.resolve().parent)
+
+
+def load_raw(path: Path) -> dict[str, Any]:
+    """The keys of a YAML file as they are written: ${NAME} is not replaced, and nothing is checked.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    text = _text_of(path)
+    try:
+        raw = read_yaml(text, Loader)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: is not a mapping of keys")
+    return raw
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read_text(path)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"config {path} does not exist: pass one with -c, or copy the config.yaml that explains every key"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"config {path} cannot be read: {error.strerror}") from error
+
+
+def parse(text: str, *, may_be_empty: bool = False) -> Config:
+    """A configuration from YAML text; see `load`."""
+    raw = read_yaml(text, Loader)
+    if not isinstance(raw, dict):
+        raise ConfigError("is not a mapping of keys: it needs at least `model` and `sources`")
+    if raw.get("admission") is False:  # what YAML 1.1 makes of a plain `off`
+        raw["admission"] = "off"
+    for section, key in (("gpu", "mps"), ("events", "journal"), ("publisher", "masks"), ("publisher", "packets")):
+        if isinstance(raw.get(section), dict) and raw[section].get(key) is False:
+            raw[section][key] = "off"
+    try:
+        check_variables(raw, Config)
+        found: Config = convert(raw, Config, hook)
+        return check(found, may_be_empty=may_be_empty)
+    except ConfigError as error:
+        raise together([str(error), *_mistakes(raw)], text, Loader) from error
+
+
+def _mistakes(raw: Mapping[str, Any]) -> Iterator[str]:
+    """The first mistake of each section and of each source."""
+    kinds = get_type_hints(Config, include_extras=True)
+    kinds.pop("sources")
+    for key in kinds.keys() & raw.keys():
+        try:
+            check_variables({key: raw[key]}, Config)
+            convert(raw[key], kinds[key], hook, key)
+        except ConfigError as error:
+            yield str(error)
+    sources = raw.get("sources")
+    for index, source in enumerate(sources if isinstance(sources, list) else []):
+        where = f"sources[{index}]"
+        try:
+            check_variables(source, cast(type, SourceConfig), f"{where}.")
+            check_source(convert(source, SourceConfig, hook, where), f"{where}.")
+        except ConfigError as error:
+            yield str(error)
+
+
+def source_of(raw: object) -> SourceConfig:
+    """One source from a mapping, as it stands in `sources`.
+
+    Raises:
+        ConfigError: with the key.
+    """
+    found: SourceConfig = convert(raw, SourceConfig, hook)
+    check_source(found, "")
+    return found
+
+
+def source_as_written(raw: object, where: str) -> SourceConfig:
+    """As `source_of`, for another machine: ${NAME} is not replaced.
+
+    Args:
+        where: the path of the source, for messages.
+
+    Raises:
+        ConfigError: with the key.
+    """
+    try:
+        check_variables(raw, cast(type, SourceConfig))
+        found: SourceConfig = convert(raw, SourceConfig, hook_as_written)
+        check_source(found, "")
+    except ConfigError as error:
+        raise ConfigError(f"{where}.{error}") from error
+    return found

@@ -1,0 +1,142 @@
+"""The whole configuration, and the rules between its sections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from daemon.batch_config import BatchConfig, check_batch
+from daemon.config.events import EventsConfig, check_events
+from daemon.config.http import DashboardConfig, HttpConfig, check_dashboard, check_http
+from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig, check_names
+from daemon.config.publisher import PublisherConfig, check_publisher
+from daemon.config.section import Seconds, Section
+from daemon.config.sources import (
+    ReconnectConfig,
+    SourceConfig,
+    SourceTracking,
+    TrackingConfig,
+    check_groups,
+    check_reconnect,
+    check_source,
+)
+from daemon.errors import ConfigError
+from daemon.fleet_config import FleetConfig, check_fleet
+
+AdmissionMode = Literal["off", "degrade", "refuse"]
+_MAX_SIZES = 8  # of inputs, beside the model's own
+
+
+class BoardConfig(Section, frozen=True):
+    mode: Literal["live", "lossless"] = "live"
+    max_age_ms: Annotated[float, msgspec.Meta(ge=1, le=3_600_000)] = 1000.0
+    depth: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 16
+    max_batch: Annotated[int, msgspec.Meta(ge=1, le=256)] | None = None
+
+
+class MonitorConfig(Section, frozen=True):
+    interval_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 10.0  # every frame of it is held, for percentiles
+    stall_after_s: Seconds = 2.0
+    stuck_after_s: Seconds = 30.0
+    frames_file: Path | None = None
+
+
+class LogConfig(Section, frozen=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "console", "json"] = "auto"
+    file: Path | None = None
+
+
+class Config(Section, frozen=True):
+    """The whole of config.yaml."""
+
+    model: ModelConfig
+    sources: list[SourceConfig]
+    lanes: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    capture_processes: Literal["auto"] | Annotated[int, msgspec.Meta(ge=0, le=16)] = "auto"
+    gpu: GpuConfig = GpuConfig()
+    admission: AdmissionMode = "off"
+    reconnect: ReconnectConfig = ReconnectConfig()
+    board: BoardConfig = BoardConfig()
+    tracking: TrackingConfig = TrackingConfig()
+    classifiers: list[ClassifierConfig] = []
+    publisher: PublisherConfig = PublisherConfig()
+    monitor: MonitorConfig = MonitorConfig()
+    events: EventsConfig = EventsConfig()
+    http: HttpConfig = HttpConfig()
+    dashboard: DashboardConfig = DashboardConfig()
+    fleet: FleetConfig = FleetConfig()
+    batch: BatchConfig = BatchConfig()
+    log: LogConfig = LogConfig()
+
+    @property
+    def active(self) -> list[SourceConfig]:
+        """The sources that are enabled."""
+        return [source for source in self.sources if source.enabled]
+
+    def tracking_of(self, source: SourceConfig) -> TrackingConfig | None:
+        """How the objects of a source are tracked; None if they are not."""
+        own = source.tracking
+        if isinstance(own, SourceTracking):
+            changed = {name: getattr(own, name) for name in own.__struct_fields__}
+            changed = {name: value for name, value in changed.items() if value is not None}
+            return msgspec.structs.replace(self.tracking, **changed) if own.enabled else None
+        return self.tracking if own or (own is None and self.tracking.enabled) else None
+
+
+class PageConfig(Section, frozen=True):
+    """A file for `lookout dashboard` alone, on a machine without a daemon."""
+
+    dashboard: DashboardConfig
+    log: LogConfig = LogConfig()
+
+
+def check(config: Config, *, may_be_empty: bool = False) -> Config:
+    """Check the rules that types cannot express: ids, references between keys, unsafe combinations."""
+    check_fleet(config.fleet, has_sources=bool(config.sources) and not may_be_empty)
+    if config.fleet.coordinator is not None and config.http.sources_file is not None:
+        raise ConfigError("http.sources_file: sources of a fleet are kept by its coordinator: leave it out")
+    check_batch(config.batch)
+    if not config.active and not may_be_empty and config.fleet.coordinator is None:
+        raise ConfigError("sources: none is enabled; add one, such as {id: demo, type: synthetic}")
+    seen: dict[str, str] = {}
+    for index, source in enumerate(config.sources):
+        check_source(source, f"sources[{index}].")
+        other = seen.get(source.id.lower())
+        if other == source.id:
+            raise ConfigError(f"sources[{index}].id: {source.id!r} is used twice; each source needs its own")
+        if other is not None:
+            raise ConfigError(f"sources[{index}].id: {source.id!r} and {other!r} differ in nothing but their case")
+        seen[source.id.lower()] = source.id
+    _check_sizes(config)
+    for index, source in enumerate(config.sources):
+        if source.rules and config.tracking_of(source) is None:
+            raise ConfigError(f"sources[{index}].rules: rules need tracks; set tracking: true for this source as well")
+    check_reconnect(config.reconnect)
+    if config.admission != "off" and config.board.mode == "lossless":
+        raise ConfigError("admission: leaves frames out, which board.mode: lossless forbids; set one of them otherwise")
+    check_groups(config.tracking)
+    _check_classifiers(config, may_be_empty=may_be_empty)
+    check_publisher(config.publisher)
+    check_events(config.events)
+    check_http(config.http)
+    check_dashboard(config.dashboard)
+    return config
+
+
+def _check_sizes(config: Config) -> None:
+    sizes = {source.model_size for source in config.active} - {None, config.model.input_size}
+    if len(sizes) > _MAX_SIZES:
+        raise ConfigError(
+            f"sources: they have {len(sizes)} input sizes beside the model's own, and {_MAX_SIZES} are possible: each "
+            "takes memory and time to open"
+        )
+
+
+def _check_classifiers(config: Config, *, may_be_empty: bool) -> None:
+    check_names(config.classifiers)
+    knows_sources = not may_be_empty and config.fleet.coordinator is None
+    if config.classifiers and knows_sources and all(config.tracking_of(source) is None for source in config.active):
+        raise ConfigError("classifiers: attributes belong to tracks, and no source is tracked; set tracking.enabled")

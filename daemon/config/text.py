@@ -1,0 +1,92 @@
+"""Values as they are written: ${NAME} in secrets and URLs, paths, and keys written twice."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from daemon.errors import ConfigError
+from daemon.redact import Secret, Url, percent_encoded
+from daemon.validation import is_path, is_secret, strings
+
+_VARIABLE = re.compile(r"(\$)?\$\{([A-Za-z_][A-Za-z0-9_]*)\}")  # with one more $ it stands for itself
+
+
+def literal(text: str) -> str:
+    """A text as it is written in a configuration, so that nothing in it is replaced: `${NAME}` becomes `$${NAME}`."""
+    return _VARIABLE.sub(lambda match: f"${match[0]}", text)
+
+
+class Loader(yaml.SafeLoader):
+    """Refuses a key written twice, which YAML forbids and PyYAML lets pass."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is written twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def hook(kind: type, value: object) -> object:
+    text = _text(value)
+    if issubclass(kind, Url):
+        return Url(_filled_url(text), text)
+    filled = _VARIABLE.sub(_from_environment, text)
+    return kind(filled, text) if issubclass(kind, Secret) else Path(filled)
+
+
+def hook_as_written(kind: type, value: object) -> object:
+    text = _text(value)
+    return kind(text) if issubclass(kind, Secret) else Path(text)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    if not value:
+        raise ValueError("is empty")
+    return value
+
+
+def _filled_url(text: str) -> str:
+    """With the values of ${NAME}, percent-encoded where a URL has credentials, or a query."""
+    behind = text.rfind("@")
+    query = text.find("?", behind + 1)
+
+    def value(match: re.Match[str]) -> str:
+        within = "://" in text and (match.start() < behind or 0 <= query < match.start())
+        found = _from_environment(match)
+        return percent_encoded(found) if within else found
+
+    return _VARIABLE.sub(value, text)
+
+
+def _from_environment(match: re.Match[str]) -> str:
+    if match[1]:
+        return match[0][1:]
+    value = os.environ.get(match[2])
+    if value is None:
+        raise ValueError(
+            f"the environment variable {match[2]} is not set: set it, or write it into a file `environment` beside "
+            "the configuration, and run as a user who may read that"
+        )
+    return value
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")  # stand for bytes of a name that are no UTF-8
+
+
+def check_variables(raw: object, kind: type, before: str = "") -> None:
+    for where, value in strings(raw):
+        if _SURROGATES.search(value) and not is_path(where, raw, kind):
+            raise ConfigError(f"{before}{where}: has bytes that are no text in UTF-8")
+        if any(not found[1] for found in _VARIABLE.finditer(value)) and not is_secret(where, raw, kind):
+            raise ConfigError(
+                f"{before}{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself, or "
+                "$${{NAME}} in a path that has this text"
+            )
