@@ -13,7 +13,16 @@ import yaml
 
 from daemon.sources.synthetic_clip import synthetic_clip
 from lookoutd.messages import Detection, Detections, Message
-from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, all_of, is_state, receive_until
+from tests.support.daemon import (
+    DEMO_MODEL,
+    PATIENCE_S,
+    Lookout,
+    all_of,
+    has_seen,
+    is_state,
+    receive_until,
+    wait_until,
+)
 
 _SOURCES = ("street", "yard")
 
@@ -128,7 +137,7 @@ def test_tracks_survive_changes_while_the_daemon_runs(tmp_path: Path) -> None:
 
 
 def test_a_stop_while_the_tracker_compiles(tmp_path: Path) -> None:
-    """The first tracked source comes with a reload. Its frames have tracks before numba is done, and a stop ends it."""
+    """The first tracked source comes with a reload. Frames go on while numba works, and a stop ends it."""
     street = {"id": "street", "type": "synthetic", "fps": 25}
     nowhere = {"NUMBA_CACHE_DIR": str(tmp_path / "empty")}
     with Lookout(tmp_path, {"sources": [street]}, environment=nowhere) as lookout:
@@ -138,7 +147,9 @@ def test_a_stop_while_the_tracker_compiles(tmp_path: Path) -> None:
             config["sources"][0]["tracking"] = True
             lookout.config.write_text(yaml.safe_dump(config))
             lookout.process.send_signal(signal.SIGHUP)
-            found = (message.detections for message in subscriber if isinstance(message, Detections))
-            assert any(box.track_id for boxes in found for box in boxes)
+            maps = Path(f"/proc/{lookout.process.pid}/maps")
+            wait_until(lambda: "llvmlite" in maps.read_text(), "numba is at work")
+            receive_until(subscriber, has_seen(5, "street"))
         assert lookout.stop() == 0
+        assert "tracking is compiled" not in lookout.log()
         assert "Traceback" not in lookout.log()

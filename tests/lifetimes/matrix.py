@@ -6,11 +6,8 @@ have one daemon for all. The end by a death of the rules' process is a file of i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
-
-import pytest
-from _pytest.mark.structures import ParameterSet
 
 from daemon.monitoring.health import PART_FAILED
 from tests.lifetimes.analysis_verbs import ANALYSIS_VERBS
@@ -26,19 +23,6 @@ def pairs_with(verb: str, without: Collection[str] = ()) -> list[Pair]:
     """Ordered pairs of a verb with itself and with all others but `without`."""
     others = [name for name in VERBS if name not in without and name != verb]
     return [(verb, verb), *((verb, name) for name in others), *((name, verb) for name in others)]
-
-
-def marked(pairs: Sequence[Pair]) -> list[ParameterSet]:
-    """A verb of analysis needs much of a daemon: with it CI tries one order, or none if the rules' process dies beside
-    a verb of another part; `make test-long` tries all."""
-    return [pytest.param(*pair, marks=[] if _is_often(*pair) else [pytest.mark.long]) for pair in pairs]
-
-
-def _is_often(first: str, second: str) -> bool:
-    """An end comes while something is held, and something while a start is held."""
-    if first in ("start", second) or not {first, second} & {*ANALYSIS_VERBS}:
-        return True
-    return first in ANALYSIS_VERBS if second == "rules die" else second in ENDING
 
 
 def analysis_of(first: str, second: str) -> Analysis:

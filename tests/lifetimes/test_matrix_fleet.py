@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 from tests.lifetimes.fleet_rig import FLEET_VERBS, FleetRig
 from tests.lifetimes.verbs import VERBS
@@ -15,17 +14,10 @@ pytestmark = pytest.mark.slow
 _OTHERS = ["SIGHUP", "model swap", "worker dies", "library hangs", "NVML hangs", "subscriber stalls", "watch"]
 """Verbs of a daemon whose sources come from a fleet: `add` and the like are the operator's."""
 _ALL = {**{name: VERBS[name] for name in _OTHERS}, **FLEET_VERBS}
-_OFTEN = ("SIGHUP", "model swap")
 _PAIRS = [
     *((first, second) for first in FLEET_VERBS for second in _ALL),
     *((first, second) for first in _OTHERS for second in FLEET_VERBS),
 ]
-
-
-def _marked(first: str, second: str) -> ParameterSet:
-    """The pairs that touch the least are tried by `make test-long`."""
-    is_often = {first, second} <= {*FLEET_VERBS, *_OFTEN}
-    return pytest.param(first, second, marks=[] if is_often else [pytest.mark.long])
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +32,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetRig]:
     rig.end()
 
 
-@pytest.mark.parametrize(("first", "second"), [_marked(*pair) for pair in _PAIRS])
+@pytest.mark.parametrize(("first", "second"), _PAIRS)
 def test_it_goes_on(running: FleetRig, first: str, second: str) -> None:
     """Afterwards it runs what is wanted here, and nothing else."""
     try:
@@ -58,7 +50,7 @@ def test_it_goes_on(running: FleetRig, first: str, second: str) -> None:
         raise AssertionError(f"{first}, and {second} meanwhile: {error}") from error
 
 
-@pytest.mark.parametrize("ending", ["SIGTERM", pytest.param("stop", marks=pytest.mark.long)])
+@pytest.mark.parametrize("ending", ["SIGTERM", "stop"])
 @pytest.mark.parametrize("first", FLEET_VERBS)
 def test_it_ends_well(tmp_path: Path, first: str, ending: str) -> None:
     rig = FleetRig(tmp_path)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lifetimes.analysis_verbs import ANALYSIS_VERBS
 from tests.lifetimes.matrix import pairs_with
 from tests.lifetimes.rig import Rig
 from tests.lifetimes.verbs import ENDING, VERBS, put_back
@@ -27,27 +26,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     rig.end()
 
 
-def _is_often(first: str, second: str) -> bool:
-    """Verbs of analysis are tried with each other one in one order here, and in the other by `make test-long`."""
-    return second not in ANALYSIS_VERBS or (
-        first in ANALYSIS_VERBS and _GOING_ON.index(first) <= _GOING_ON.index(second)
-    )
-
-
 @pytest.mark.parametrize("first", _GOING_ON)
 def test_it_goes_on(running: Rig, first: str) -> None:
-    _try(running, first, [second for second in _GOING_ON if _is_often(first, second)])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("first", _GOING_ON)
-def test_it_goes_on_in_the_other_order(running: Rig, first: str) -> None:
-    _try(running, first, [second for second in _GOING_ON if not _is_often(first, second)])
-
-
-def _try(running: Rig, first: str, others: list[str]) -> None:
     """Afterwards the state matches the configuration; after `put_back` it is as before."""
-    for second in others:
+    for second in _GOING_ON:
         try:
             running.check_running()
             end_first = VERBS[first](running, True)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.lifetimes.matrix import AT_ONCE, begin_or_end, marked, pairs_with
+from tests.lifetimes.matrix import AT_ONCE, begin_or_end, pairs_with
 from tests.support.daemon import ROOT
 
 pytestmark = pytest.mark.slow
 _PAIRS = [pair for pair in pairs_with("SIGTERM", without=["start", "stop"]) if pair != AT_ONCE]
 
 
-@pytest.mark.parametrize(("first", "second"), marked(_PAIRS))
+@pytest.mark.parametrize(("first", "second"), _PAIRS)
 def test_it_ends_well(tmp_path: Path, first: str, second: str) -> None:
     begin_or_end(tmp_path, first, second)
 

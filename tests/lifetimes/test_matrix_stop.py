@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.lifetimes.matrix import begin_or_end, marked, pairs_with
+from tests.lifetimes.matrix import begin_or_end, pairs_with
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("first", "second"), marked(pairs_with("stop", without=["start"])))
+@pytest.mark.parametrize(("first", "second"), pairs_with("stop", without=["start"]))
 def test_it_ends_well(tmp_path: Path, first: str, second: str) -> None:
     begin_or_end(tmp_path, first, second)
