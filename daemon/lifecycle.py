@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from enum import Enum
 from typing import Protocol, TypeVar
 
@@ -72,6 +72,8 @@ class Part(Protocol):
 
     def join(self, seconds: float) -> Sequence[str]:
         """Wait until it has ended, so long at most, and release what it holds. It may never have been started.
+
+        One that still works is asked once more, at the end of all.
 
         Returns:
             The names of threads that still work; none when it has ended.
@@ -250,21 +252,27 @@ class Lifecycle:
 
     def stop(self) -> list[str]:
         """Stop all parts, started or not, phase by phase. Returns the names of threads that still work."""
-        begun = self._clock.monotonic_ns()
+        begun, late = self._clock.monotonic_ns(), list[tuple[Part, float]]()
         for phase in Phase:
             rows = [part for part, own in self._parts if own is phase]
             for part in rows:
                 part.request_stop()
+            if phase is Phase.INTAKE:
+                late += [(part, _LEAST_S) for part in rows]
+                continue
             until = begun + round(self._limits.stop * phase.share * 1e9)
-            for part in rows if phase is not Phase.INTAKE else ():
-                part.join(self._limits.close if phase in _LIBRARIES else self._left(until))
-        return [name for part, phase in self._parts for name in part.join(_LEAST_S if phase is Phase.INTAKE else 0.0)]
+            for part in rows:
+                if part.join(self._limits.close if phase in _LIBRARIES else self._left(until)):
+                    late.append((part, 0.0))
+        return [name for part, seconds in late for name in part.join(seconds)]
 
     def undo(self) -> None:
-        """Stop the parts of a daemon that cannot be built, the last one first, without patience."""
-        for part, phase in reversed(self._parts):
-            part.request_stop()
-            part.join(self._limits.close if phase in _LIBRARIES else 0.0)
+        """Stop the parts of a daemon that cannot be built, the last one first, without patience. Each is stopped,
+        whatever another one raises."""
+        with ExitStack() as stack:
+            for part, phase in self._parts:
+                stack.callback(part.join, self._limits.close if phase in _LIBRARIES else 0.0)
+                stack.callback(part.request_stop)
 
     def leave_behind(self) -> None:
         """Stop none of the parts: a library is still inside one of them."""

@@ -111,7 +111,7 @@ class CaptureHost(Protocol[CaptureT]):
         ...
 
     def request_stop(self) -> None:
-        """Ask all captures to end, also those that begin later."""
+        """Ask all captures that have begun to end. None begins after that."""
         ...
 
     def join(self, captures: Sequence[CaptureT], seconds: float) -> None:

@@ -84,8 +84,6 @@ class LocalHost:
 
     def request_stop(self) -> None:
         self._is_stopped = True
-        for capture in self._without_thread:
-            capture.cancel()
         if self._threads:
             self._threads.stop()
 

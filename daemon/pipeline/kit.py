@@ -62,8 +62,13 @@ def open_detection(
         lanes = Lanes(detector, config.active, defaults, Pipeline(*parts, observers, analytics, followers, views), stop)
         undo.pop_all()
     core.life.add(lanes, Phase.LANES)
-    core.life.add(Closing("the detector", lanes.retire, core.runtime.clock), Phase.MODELS)
-    core.life.add(Steps("the detector's end", join=lanes.await_closed), Phase.MODELS)
+    closing = Closing("the detector", lanes.retire, core.runtime.clock)
+
+    def close(seconds: float) -> None:
+        closing.join(seconds)
+        lanes.await_closed(seconds)  # a lane that is still inside closes it later
+
+    core.life.add(Steps("the detector", join=close), Phase.MODELS)
     return Detection(board, views, lanes)
 
 

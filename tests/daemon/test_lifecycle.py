@@ -105,6 +105,27 @@ def test_what_is_half_built_is_undone_from_its_end(said: list[str], clock: Manua
     assert said == ["sources is asked", "sources had 0.00 s", "publisher is asked", "publisher had 0.00 s"]
 
 
+def test_who_has_ended_is_not_asked_again(said: list[str], clock: ManualClock) -> None:
+    """Only those that still worked are, for their names."""
+    life = Lifecycle(clock, Limits(stop=10.0))
+    life.add(Slow("sources", said, clock), Phase.SOURCES)
+    life.add(Slow("lanes", said, clock, 99.0), Phase.LANES)
+    assert life.stop() == ["lanes"]
+    assert [row for row in said if " had " in row] == ["sources had 5.00 s", "lanes had 6.50 s", "lanes had 0.00 s"]
+
+
+def test_what_cannot_be_undone_keeps_nothing_else_open(said: list[str], clock: ManualClock) -> None:
+    def fail(_: float) -> None:
+        raise OSError("a socket")
+
+    life = Lifecycle(clock, Limits())
+    life.add(Slow("publisher", said, clock), Phase.PUBLISHER)
+    life.add(Steps("packets", join=fail), Phase.REPORTS)
+    with pytest.raises(OSError, match="a socket"):
+        life.undo()
+    assert said == ["publisher is asked", "publisher had 0.00 s"]
+
+
 def test_a_library_that_hangs_is_left_behind(clock: ManualClock) -> None:
     hangs, closed = threading.Event(), list[str]()
     life = Lifecycle(clock, Limits(close=0.01))

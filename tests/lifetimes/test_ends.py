@@ -28,7 +28,7 @@ from detectors.port import DetectorError, Options
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector, open_probe
 from tests.lifetimes.rig import Resources, wait_until
-from tests.lifetimes.running import STREET, config_of, running, wait_up
+from tests.lifetimes.running import STREET, config_of, running, wait_up, warned
 
 
 def test_a_detector_is_never_closed_under_a_lane(tmp_path: Path) -> None:
@@ -174,6 +174,21 @@ def test_a_constructor_that_is_told_to_stop_leaves_nothing_open() -> None:
     wait_until(lambda: [row.closed for row in detectors] == [1], "it is closed")
     wait_until(lambda: _resources().threads <= before.threads, "no thread is left", _resources)
     wait_until(lambda: _resources().files <= before.files, "no descriptor is left", _resources)
+
+
+def test_a_daemon_that_cannot_be_built_closes_its_model_without_a_word(tmp_path: Path) -> None:
+    """The monitor is made after the lanes, and finds no folder for its file."""
+    opened: list[Detector] = []
+
+    def open_detector(_: object, options: Options) -> Detector:
+        opened.append(Detector(options, Gate(), Gate(), StopToken()))
+        return opened[-1]
+
+    config = config_of(STREET, monitor=MonitorConfig(frames_file=tmp_path / "absent" / "frames.jsonl"))
+    with warned() as lines, pytest.raises(ConfigError, match=r"monitor\.frames_file"):
+        build(config, Seams(open_detector=open_detector))
+    assert [row.closed for row in opened] == [1]
+    assert lines == []
 
 
 def test_a_process_of_rules_that_hangs_is_left_in_time(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class ProcessHost:
     ) -> None:
         self._make_source, self._runtime = make_source, runtime
         self._pool = WorkerPool(config, processes, sinks, runtime)
-        self._has_begun = False
+        self._has_begun = self._is_killed = False
 
     @property
     def memory(self) -> int:
@@ -76,9 +76,11 @@ class ProcessHost:
         self._pool.stop()
 
     def join(self, captures: Sequence[RemoteCapture], seconds: float) -> None:  # noqa: ARG002 - the pool ends all
-        if self._pool.ident is not None and not self._pool.ended.wait(seconds):
-            self._pool.kill()
-            self._pool.ended.wait(self._runtime.limits.close)
+        if self._pool.ident is None or self._pool.ended.wait(seconds) or self._is_killed:
+            return
+        self._is_killed = True
+        self._pool.kill()
+        self._pool.ended.wait(self._runtime.limits.close)
 
     def close(self) -> None:
         if self._pool.ident is None:
