@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable
 
@@ -122,7 +121,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         sources,
         publishing.publisher,
         second.metrics,
-        lambda: [os.getpid(), *sources.pids, *analytics.rules.pids],
+        lambda: control.process_ids(sources, analytics.rules),
         seams.open_probe,
         [*seams.rows, *([api.histograms.observe] if api else [])],
         [admission.learn, overload.learn],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from daemon.analytics.events import EventPublisher
 from daemon.analytics.rules import Rules
 from daemon.control.admission import Admission
 from daemon.control.changes import Changes
+from daemon.control.kit import process_ids
 from daemon.control.overload import Overload
 from daemon.control.plan import PROCESS_BYTES, with_classifiers
 from daemon.control.sources import SourceManager
@@ -46,8 +46,8 @@ class DaemonParts:
 
     @property
     def pids(self) -> list[int]:
-        """Ids of this process, of the capture processes, and of the rules'."""
-        return [os.getpid(), *self.sources.pids, *self.rules.pids]
+        """See `process_ids`."""
+        return process_ids(self.sources, self.rules)
 
     @property
     def model(self) -> ModelInfo:

@@ -107,16 +107,16 @@ class DaemonPlayer:
         return self._daemon.health.exit_code
 
     def close(self) -> int | None:
-        app, self._daemon = self._daemon, None
-        if app is None:
+        daemon, self._daemon = self._daemon, None
+        if daemon is None:
             return None
-        app.request_stop()
-        code = app.stop()
-        return code if app.health.failure else None
+        daemon.request_stop()
+        code = daemon.stop()
+        return code if daemon.health.failure else None
 
-    def _change(self, app: Daemon) -> None:
+    def _change(self, daemon: Daemon) -> None:
         """Let the daemon have the sources that play, and no others."""
-        future = app.changes.submit(self._config)
+        future = daemon.changes.submit(self._config)
         try:
             future.result(_CHANGE_S)
         except FutureTimeoutError as error:

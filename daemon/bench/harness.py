@@ -96,7 +96,7 @@ class Window:
         return dict(Counter(reason for reason in reasons if reason))
 
 
-def warm_up(app: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float) -> WarmUp:
+def warm_up(daemon: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float) -> WarmUp:
     """Wait until every source has published frames, and then until throughput and p99 are steady.
 
     Args:
@@ -105,7 +105,7 @@ def warm_up(app: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float) -> 
     """
     began, pause, ids = monotonic(), threading.Event(), list(ids)
     while True:
-        counts = app.ledger.counts()
+        counts = daemon.ledger.counts()
         up = sum(counts[id].published >= _FIRST_FRAMES for id in ids)
         if up == len(ids) or monotonic() - began > _START_TIMEOUT_S:
             break
@@ -117,23 +117,23 @@ def warm_up(app: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float) -> 
     return WarmUp(up, steady, round(started - began, 2), round(monotonic() - started, 2))
 
 
-def watch(app: Daemon, probe: GpuProbe, device: int, seconds: float | None) -> Window:
+def watch(daemon: Daemon, probe: GpuProbe, device: int, seconds: float | None) -> Window:
     """Measure for some seconds, or until all recordings have ended if `seconds` is None.
 
     Args:
         device: number of the GPU.
     """
-    pause, formats = threading.Event(), app.sources.formats
-    meter = Meter(lambda: app.parts.pids, probe, device)
-    before, begin = app.ledger.counts(), monotonic_ns()
-    while not app.is_stopping:
+    pause, formats = threading.Event(), daemon.sources.formats
+    meter = Meter(lambda: daemon.parts.pids, probe, device)
+    before, begin = daemon.ledger.counts(), monotonic_ns()
+    while not daemon.is_stopping:
         left = _TICK_S if seconds is None else seconds - (monotonic_ns() - begin) / 1e9
-        if left <= 0 or (seconds is None and app.sources.finished):
+        if left <= 0 or (seconds is None and daemon.sources.finished):
             break
         pause.wait(min(left, _TICK_S if len(formats) == len(before) else _POLL_S))
-        formats |= app.sources.formats
+        formats |= daemon.sources.formats
         meter.sample()
-    after, end = app.ledger.counts(), monotonic_ns()
+    after, end = daemon.ledger.counts(), monotonic_ns()
     captured = sum(after[id].captured - before[id].captured for id in after)
     return Window(begin, end, before, after, meter.usage(captured), meter.samples, formats)
 

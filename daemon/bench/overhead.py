@@ -94,21 +94,21 @@ def overhead(options: OverheadOptions) -> Overhead:
         monitor=MonitorConfig(interval_s=60),
     )
     with logging(LogConfig(level="error", format="console")):
-        app = build(
+        daemon = build(
             config,
             Seams(
                 open_detector=lambda _, detector_options: _Detector(detector_options, _boxes(options, each)),
                 make_source=lambda source, _: _Source(source),
             ),
         )
-        with listening(app.endpoint) as listener:
+        with listening(daemon.endpoint) as listener:
             began, cpu = monotonic(), process_time()
-            app.start()
-            app.wait()
-            app.stop()
+            daemon.start()
+            daemon.wait()
+            daemon.stop()
             seconds, cpu = monotonic() - began, process_time() - cpu
             received = len(listener.stamps([source.id for source in config.active]))
-    published = sum(count.published for count in app.ledger.counts().values())
+    published = sum(count.published for count in daemon.ledger.counts().values())
     return Overhead(
         sources=options.sources,
         published=published,

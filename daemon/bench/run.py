@@ -127,7 +127,7 @@ class _Played:
         plan: GPU memory plan, bytes.
     """
 
-    app: Daemon
+    daemon: Daemon
     window: Window
     rows: Rows
     stamps: Stamps
@@ -167,42 +167,42 @@ def _play(
     log = RowLog(paced=load.paced)
     gpus = (probe.read() or [])[load.device : load.device + 1]
     began = monotonic_ns()
-    app = build(config, Seams(rows=[log], open_detector=open_detector, make_source=PhasedSources(config, load)))
+    daemon = build(config, Seams(rows=[log], open_detector=open_detector, make_source=PhasedSources(config, load)))
     made = monotonic()
-    with listening(app.endpoint, frames_out) as listener:
-        app.start()
+    with listening(daemon.endpoint, frames_out) as listener:
+        daemon.start()
         started = monotonic()
-        warm = WarmUp(0, True, 0.0, 0.0) if load.until_end else warm_up(app, ids, log, load.warm_up)
-        window = watch(app, probe, load.device, None if load.until_end else load.seconds)
-        plan = dict(app.parts.memory_plan)
+        warm = WarmUp(0, True, 0.0, 0.0) if load.until_end else warm_up(daemon, ids, log, load.warm_up)
+        window = watch(daemon, probe, load.device, None if load.until_end else load.seconds)
+        plan = dict(daemon.parts.memory_plan)
         if load.until_end:
-            app.wait()
-        code = app.stop()
-        for source, reason in app.sources.failures.items():
+            daemon.wait()
+        code = daemon.stop()
+        for source, reason in daemon.sources.failures.items():
             raise LookoutError(f"{source}: {reason}")
         ended_well(code)
         stamps = listener.stamps(ids)
-    rows = np.concatenate([log.all(), app.ledger.drain()])
+    rows = np.concatenate([log.all(), daemon.ledger.drain()])
     first_s = started - began / 1e9 + warm.start_s
     if load.until_end:
-        window, firsts = _whole(window, app, rows), _first_sent(rows)
+        window, firsts = _whole(window, daemon, rows), _first_sent(rows)
         warm = replace(warm, up=len(firsts))
         first_s = (max(firsts, default=began) - began) / 1e9
     start_up = StartUp(
         daemon_s=round(made - began / 1e9, 3),
         lanes_s=round(started - made, 3),
         first_detections_s=round(first_s, 3),
-        parts=dict(app.parts.model.startup),
+        parts=dict(daemon.parts.model.startup),
     )
-    return _Played(app, window, rows, stamps, start_up, warm, gpus[0] if gpus else None, plan)
+    return _Played(daemon, window, rows, stamps, start_up, warm, gpus[0] if gpus else None, plan)
 
 
-def _whole(window: Window, app: Daemon, rows: Rows) -> Window:
+def _whole(window: Window, daemon: Daemon, rows: Rows) -> Window:
     """The window from the first captured frame to the last sent one, with every frame."""
     captured = rows["captured_ns"][rows["captured_ns"] > 0]
     if not len(captured):
         return window
-    after, nothing = app.ledger.counts(), Counts(0, 0, Dropped())
+    after, nothing = daemon.ledger.counts(), Counts(0, 0, Dropped())
     end = int((rows["captured_ns"] + rows["total"]).max()) + 1
     return replace(window, begin=int(captured.min()), end=end, before=dict.fromkeys(after, nothing), after=after)
 
@@ -215,8 +215,8 @@ def _first_sent(rows: Rows) -> list[int]:
 
 
 def _figures(played: _Played, ids: Sequence[str], load: Load) -> Run:
-    window, model = played.window, played.app.parts.model
-    counts = played.app.ledger.counts().values()
+    window, model = played.window, played.daemon.parts.model
+    counts = played.daemon.ledger.counts().values()
     rates = window.rates(ids)
     rowset = Rowset(played.rows, window, ids, paced=load.paced, stamps=played.stamps)
     used, energy = window.usage.gpu_bytes, window.usage.energy_j
@@ -256,12 +256,12 @@ def _figures(played: _Played, ids: Sequence[str], load: Load) -> Run:
         watts_per_source=None if energy is None else round(energy / window.seconds / len(ids), 3),
         usage=window.usage,
         steady=None if load.until_end else rowset.is_steady(),
-        crops=_crops(played.app),
+        crops=_crops(played.daemon),
     )
 
 
-def _crops(app: Daemon) -> dict[str, int]:
-    rows = app.parts.classifiers.metrics().values()
+def _crops(daemon: Daemon) -> dict[str, int]:
+    rows = daemon.parts.classifiers.metrics().values()
     if not rows:
         return {}
     return {

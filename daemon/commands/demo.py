@@ -111,15 +111,15 @@ def demo(seconds: float, backend: Backend = "auto", *, page: bool = False) -> in
     with ExitStack() as stack:
         stack.enter_context(logging(LogConfig(level="warning", format="console")))
         config = _config(backend, token, tracked=page)
-        app = build(config, Seams(rows=[rows.append]))
-        scorer = Scorer(_STREETS, app.parts.model.labels)
-        subscriber = stack.enter_context(Subscriber(app.endpoint, kinds=("detections", "status", "metrics")))
+        daemon = build(config, Seams(rows=[rows.append]))
+        scorer = Scorer(_STREETS, daemon.parts.model.labels)
+        subscriber = stack.enter_context(Subscriber(daemon.endpoint, kinds=("detections", "status", "metrics")))
         stack.enter_context(stopping_on_signals(stop.set))
-        stack.enter_context(_running(app))
+        stack.enter_context(_running(daemon))
         if token:
-            stack.callback(serve_page(app, config, token, lambda url: _tell(console, url, stays=page)).close)
+            stack.callback(serve_page(daemon, config, token, lambda url: _tell(console, url, stays=page)).close)
         started = monotonic()
-        received = _follow(app, subscriber, scorer, console, started + seconds, stop)
+        received = _follow(daemon, subscriber, scorer, console, started + seconds, stop)
         took = monotonic() - started
     if received == 0:
         console.print("no detections arrived: run `lookout check -c config.yaml` to see why", style="red")
@@ -169,19 +169,19 @@ def _config(backend: Backend, token: Secret | None, *, tracked: bool) -> Config:
 
 
 @contextmanager
-def _running(app: Daemon) -> Iterator[None]:
-    app.start()
+def _running(daemon: Daemon) -> Iterator[None]:
+    daemon.start()
     try:
         yield
     finally:
-        app.stop()
+        daemon.stop()
 
 
 def _follow(
-    app: Daemon, subscriber: Subscriber, scorer: Scorer, console: Console, until: float, stop: threading.Event
+    daemon: Daemon, subscriber: Subscriber, scorer: Scorer, console: Console, until: float, stop: threading.Event
 ) -> int:
     """Show and score messages until the time is over; returns the number of detections messages."""
-    view, received, due = View(app.endpoint), 0, 0.0
+    view, received, due = View(daemon.endpoint), 0, 0.0
     with Live(console=console, auto_refresh=False) as live:
         while monotonic() < until and not stop.is_set():
             message = subscriber.receive(_REFRESH_S)

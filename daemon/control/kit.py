@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -144,6 +145,11 @@ def open_sources(
     core.life.add(Closing("capture processes", sources.close_processes, clock), Phase.DECODERS)
     core.life.add(Closing("decoders", sources.close_decoders, clock), Phase.DECODERS)
     return sources
+
+
+def process_ids(sources: SourceManager, rules: Rules) -> list[int]:
+    """Of this process, of the capture processes, and of the rules'."""
+    return [os.getpid(), *sources.pids, *rules.pids]
 
 
 def start_with_sources(core: Core, sources: SourceManager) -> None:

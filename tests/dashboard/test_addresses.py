@@ -64,6 +64,19 @@ def test_a_file_for_the_page_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         _found(tmp_path, "dashboard: {}\n")
 
 
+def test_paths_of_a_page_s_own_file_are_of_its_folder(tmp_path: Path) -> None:
+    file = tmp_path / "page.yaml"
+    file.write_text(
+        "log: {file: page.log}\n"
+        "dashboard: {tls_certificate: c.pem, tls_key: k.pem, tokens: [{name: a, token_file: t}],\n"
+        "  daemons: [{name: hall, http: 'http://hall:9105', token_file: hall.token}]}\n"
+    )
+    found = load_page(file)
+    page = found.dashboard
+    own = found.log.file, page.tls_certificate, page.tls_key, page.tokens[0].token_file, page.daemons[0].token_file
+    assert own == tuple(tmp_path / name for name in ("page.log", "c.pem", "k.pem", "t", "hall.token"))
+
+
 @pytest.mark.parametrize(
     "text",
     ["ftp://a", "http://", "http://u:p@a:1", "http://a:b", "http://a/x", "tcp://a", "tcp://a:0", "a b=tcp://c:1"],
