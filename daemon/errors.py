@@ -40,6 +40,9 @@ class DecodeError(LookoutError):
     cause = "decode_error"
     awaits_key = False
 
+    def await_key(self) -> None:
+        self.awaits_key = True
+
 
 class CorruptError(DecodeError):
     """The decoder found errors in a picture."""

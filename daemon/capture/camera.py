@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from daemon.capture.capture import Capture, DetachedError, Wait
+from daemon.capture.capture import Capture, Wait
+from daemon.capture.library import DetachedError
 from daemon.capture.playout import Playout, playout_of
 from daemon.capture.timing import Lag
 from daemon.clock import Clock

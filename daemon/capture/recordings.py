@@ -17,7 +17,8 @@ import structlog
 
 from daemon.capture.blocking import BlockingExecutor
 from daemon.capture.camera import ThreadContext
-from daemon.capture.capture import POLL_NS, Capture, DetachedError, Wait
+from daemon.capture.capture import POLL_NS, Capture, Wait
+from daemon.capture.library import DetachedError
 from daemon.capture.timing import Pacer
 from daemon.clock import Bell
 from daemon.errors import DecodeError
@@ -88,7 +89,7 @@ class RecordingCapture(Capture):
             future = self._request_admission(reader)
             yield from self._until_admitted(future)
             if self._is_admitted(reader, future):
-                self.fell_back_to_cpu = self.wants_gpu and reader.format.decoder != NVDEC
+                self.fell_back_to_cpu = self.config.wants_gpu and reader.format.decoder != NVDEC
                 yield from self._play(reader)
         finally:
             self.fell_back_to_cpu = False
@@ -124,7 +125,7 @@ class RecordingCapture(Capture):
                 continue
             executor = picture = None
             if has_room:
-                yield self._last_ns  # other sources go first
+                yield self._condition.heard_ns  # other sources go first
             else:
                 yield from self._until_room()
 
@@ -132,7 +133,7 @@ class RecordingCapture(Capture):
         """The open reader; None if stopped before."""
         if self._executor is None:
             return self._open()
-        opening = yield from self._run_blocking(self._executor, partial(self._source.open, self._budget))
+        opening = yield from self._run_blocking(self._executor, partial(self._source.open, self._allowance.budget))
         if not opening.done():
             opening.add_done_callback(_close_unwanted)
             return None

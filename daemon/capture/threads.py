@@ -110,7 +110,7 @@ class CaptureThreads:
     def _groups(self, recordings: Sequence[RecordingCapture]) -> Iterator[tuple[str, list[RecordingCapture], int]]:
         """Names, recordings and phases of the threads."""
         for on_gpu, max_threads in ((True, self._gpu_threads or _MAX_CPU_THREADS), (False, _MAX_CPU_THREADS)):
-            sharing = [capture for capture in recordings if capture.wants_gpu == on_gpu]
+            sharing = [capture for capture in recordings if capture.config.wants_gpu == on_gpu]
             threads = min(len(sharing), max_threads)
             for number in range(threads):
                 group = sharing[number::max_threads]

@@ -14,7 +14,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
-from daemon.errors import CorruptError, DecodeError, NoKeyError, SourceError
+from daemon.errors import CorruptError, DecodeError, SourceError
 from daemon.redact import Url
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.decode import (
@@ -27,6 +27,7 @@ from daemon.sources.decode import (
     marked,
 )
 from daemon.sources.history import SourceHistory
+from daemon.sources.key_pictures import KeyPictures
 from daemon.sources.logins import LOGINS
 from daemon.sources.packet_info import PacketDescriber
 from daemon.sources.packets import Demuxer
@@ -34,15 +35,11 @@ from daemon.sources.pending import PendingPictures
 from daemon.sources.pictures import PictureCounter
 from daemon.sources.playlist import Playlist, is_playlist
 from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Skipped
-from daemon.sources.rotation import rotated, rotated_format, turns_of
+from daemon.sources.rotation import rotated, turns_of
+from daemon.sources.shape import StreamShape
 from daemon.sources.skipping import FrameSkipper, SkipCause
 from detectors.port import Image
 from lookoutd.messages import FrameClock, VideoFormat
-
-_KEY_HINT = ": it has sent no key picture yet; set the camera to send one every second or two"
-_KEY_LIMIT_S = 600.0  # without a key picture, after which another connection may bring one
-_KEYED = ("h264", "hevc")  # codecs whose pictures refer to others for long
-_HEAD_BYTES = 4096  # of a packet, with all that stands before its picture
 
 
 class AvSource:
@@ -110,36 +107,62 @@ class Decoding:
     on_refusal: Callable[[str], None]
 
 
-class AvReader:
-    """One connection; see `daemon.sources.port.Reader`.
+@dataclass(frozen=True)
+class _StreamTools:
+    """What looks into the packets of the stream that is decoded now.
 
     Attributes:
-        format: of the stream that is decoded now.
-        tap: called with each packet, None for no tap; any thread may set it.
+        parameters: name and extradata of its codec.
+        in_bursts: see `Picture.in_burst`.
     """
 
-    tap: PacketTap | None = None
-    format: VideoFormat
+    parameters: tuple[str, bytes | None]
+    bitstream: Bitstream
+    pictures: PictureCounter
+    skipper: FrameSkipper
+    describer: PacketDescriber
+    in_bursts: bool
+
+    @staticmethod
+    def of(stream: VideoStream, *, live: bool) -> _StreamTools:
+        context = stream.codec_context
+        parameters = context.name, context.extradata
+        bitstream = Bitstream(*parameters)
+        pictures = PictureCounter(*parameters, bitstream)
+        in_bursts = live and bool(context.has_b_frames)
+        return _StreamTools(parameters, bitstream, pictures, FrameSkipper(stream), PacketDescriber(stream), in_bursts)
+
+
+class AvReader:
+    """One connection; see `daemon.sources.port.Reader`."""
 
     def __init__(self, config: AvConfig, demuxer: Demuxer, decoding: Decoding, budget: DecodeBudget) -> None:
         self._config, self._demuxer, self._decoding, self._budget = config, demuxer, decoding, budget
-        self._turns, self._drops_corrupt = decoding.turns, config.corrupt == "drop"
+        self._shape = StreamShape(decoding.turns, follows=config.rotate == "auto")
+        self._keys = KeyPictures(config.url)
+        self._pending = PendingPictures(by_dts=not demuxer.has_order)
+        self._tap: PacketTap | None = None
         self._frames: deque[DecodedPicture] = deque()
         self._discarded: set[int] = set()  # pts of pictures that an edit list removes
         self._corrupt: set[int] = set()  # pts of pictures whose packets are damaged
         self._decode_ns = 0
-        self._pending = PendingPictures(by_dts=not demuxer.has_order)
         self._passed_over: Counter[str] = Counter()  # of packets without a picture
-        self._stated_turns: int | None = None  # in the video itself
-        self._has_key = False
-        self._keys = 0  # pictures since the last one that was decoded
-        self._decoded_ns = monotonic_ns()  # when the last picture was decoded, or the connection began
         self._is_interlaced = False
-        self._codec: str | None = None  # of the decoder
-        self._parameters: tuple[str, bytes | None] | None = None  # of the stream
-        self._decoder: Decoder
         self._notes = demuxer.notes
-        self._begin(demuxer.stream)
+        self._codec: str | None = None  # of the decoder
+        self._decoder: Decoder
+        self._reason: str | None  # why it is not the GPU's
+        self._stream = demuxer.stream
+        self._prepare(self._stream)
+        self._decoder.begin(self._stream)
+
+    @property
+    def format(self) -> VideoFormat:
+        """Of the stream that is decoded now."""
+        return self._shape.format
+
+    def set_tap(self, tap: PacketTap | None) -> None:
+        self._tap = tap
 
     def read(self) -> Picture | Skipped | None:
         while True:
@@ -165,16 +188,17 @@ class AvReader:
         """
         if packet.stream is not self._stream:
             self._change(packet.stream)
-        if packet.is_keyframe and packet.size and self._packet_describer.note_key(packet):
-            self._stated_turns = None
-        if tap := self.tap:  # another thread may clear it
+        tools = self._tools
+        if packet.is_keyframe and packet.size and tools.describer.note_key(packet):
+            self._shape.forget_stated()
+        if tap := self._tap:  # another thread may clear it
             tap(packet)
-        pictures = self._pictures.count(memoryview(packet)) if packet.size else 0
+        pictures = tools.pictures.count(memoryview(packet)) if packet.size else 0
         if pictures and not self._is_interlaced and self._demuxer.note_rate(packet, got):
-            self._set_format(fps=self._demuxer.rate)
-        if pictures and not self._has_key and self._demuxer.live:
-            self._wait_for_key(packet)
-        if pictures and (cause := self._skipper.skip_cause(packet, self._budget, got - asked)):
+            self._shape.set_rate(self._demuxer.rate)
+        if pictures and not self._keys.has_begun and self._demuxer.live:
+            self._keys.require(packet, tools.parameters[0], tools.bitstream)
+        if pictures and (cause := tools.skipper.skip_cause(packet, self._budget, got - asked)):
             return cause
         try:
             self._decode_packet(packet, pictures)
@@ -195,7 +219,7 @@ class AvReader:
         return self._demuxer.hls is not None and self._demuxer.hls.is_behind
 
     def describe(self, packet: Packet[Any]) -> PacketInfo:
-        return self._packet_describer.describe(packet, self._demuxer.placed)
+        return self._tools.describer.describe(packet, self._demuxer.placed)
 
     def take_passed_over(self) -> Mapping[str, int]:
         if not self._passed_over and not self._demuxer.passed_over:
@@ -212,51 +236,43 @@ class AvReader:
 
     def _begin(self, stream: VideoStream) -> None:
         """Decode a stream from now on. The decoder is drained, and its pictures have been loaded."""
-        context = stream.codec_context
-        before, self._parameters = self._parameters, (context.name, context.extradata)
-        self._stream = stream
-        if self._parameters != before:
-            self._prepare(stream, self._parameters)
+        context, self._stream = stream.codec_context, stream
+        if self._tools.parameters != (context.name, context.extradata):
+            self._prepare(stream)
         self._decoder.begin(stream)
 
-    def _prepare(self, stream: VideoStream, parameters: tuple[str, bytes | None]) -> None:
+    def _prepare(self, stream: VideoStream) -> None:
         """Make what belongs to a stream: its decoder, and what looks into its packets."""
-        codec, context, demuxer = parameters[0], stream.codec_context, self._demuxer
+        codec = stream.codec_context.name
         if codec != self._codec:
             if self._codec:
                 self._decoder.close()
             self._decoder, self._reason = self._decoding.make(stream)
             self._codec = codec
-        self._bitstream = Bitstream(*parameters)
-        self._pictures = PictureCounter(*parameters, self._bitstream)
-        self._skipper = FrameSkipper(stream)
-        self._in_bursts = demuxer.live and bool(context.has_b_frames)
-        self._packet_describer = facts = PacketDescriber(stream, self._turns)
-        self._seen = VideoFormat(
-            codec, *facts.size, demuxer.rate, self._decoder.name, self._reason, facts.pixel_aspect, self._notes
-        )
-        self._set_format()
-
-    def _set_format(self, **changes: object) -> None:
-        self._seen = msgspec.structs.replace(self._seen, **changes)
-        self.format = rotated_format(self._seen, self._turns)
+        self._tools = _StreamTools.of(stream, live=self._demuxer.live)
+        facts = self._tools.describer
+        facts.set_turns(self._shape.turns)
+        rate, decoder = self._demuxer.rate, self._decoder.name
+        seen = VideoFormat(codec, *facts.size, rate, decoder, self._reason, facts.pixel_aspect, self._notes)
+        self._shape.begin(seen)
 
     def _note_shape(self, size: tuple[int, int], turns: int) -> None:
-        """Note the size of a picture, as in the stream, and its quarter turns. A camera may change them at any time."""
-        seen, facts = self._seen, self._packet_describer
-        if (seen.width, seen.height, seen.pixel_aspect, self._turns) != (*size, facts.pixel_aspect, turns):
-            self._turns = facts.turns = turns
-            facts.size = size
-            self._set_format(width=size[0], height=size[1], pixel_aspect=facts.pixel_aspect)
+        """Note the size of a picture, as in the stream, and its quarter turns."""
+        facts = self._tools.describer
+        if self._shape.note(size, turns, facts.pixel_aspect):
+            facts.set_turns(turns)
+            facts.set_size(size)
 
     def _change(self, stream: VideoStream) -> None:
         """Go on with another stream."""
-        codec, self._parameters = stream.codec_context.name, None
+        codec = stream.codec_context.name
         what = f"changes from {self._codec} to {codec}" if codec != self._codec else "goes on in another stream"
         self._notes = (*self._demuxer.notes, f"its video {what} after {self._demuxer.played_s:.1f} s")
         self._pending.clear()
         self._demuxer.begin_stream()
-        self._begin(stream)
+        self._stream = stream
+        self._prepare(stream)
+        self._decoder.begin(stream)
 
     def _picture(self, frame: DecodedPicture) -> Picture:
         decode, self._decode_ns = self._decode_ns, 0
@@ -269,27 +285,18 @@ class AvReader:
         is_corrupt = frame.pts in self._corrupt
         if is_corrupt:
             self._corrupt = {pts for pts in self._corrupt if frame.pts is not None and pts > frame.pts}
-        turns = self._turns_of(frame)
+        turns = self._shape.turns_of(frame.turns)
         if frame.size:
             self._note_shape(frame.size, turns)
         load = partial(self._load, frame.load, is_corrupt, turns)
-        return Picture(time, decode, load, sent_at, self._in_bursts)
-
-    def _turns_of(self, frame: DecodedPicture) -> int:
-        """Quarter turns of a picture: as was set, or as the video states; that holds until it states another, or begins
-        anew with other parameter sets."""
-        if self._config.rotate != "auto":
-            return self._decoding.turns
-        if frame.turns is not None:
-            self._stated_turns = frame.turns
-        return self._decoding.turns if self._stated_turns is None else self._stated_turns
+        return Picture(time, decode, load, sent_at, self._tools.in_bursts)
 
     def _load(self, load: Callable[[], Image], is_corrupt: bool, turns: int) -> Image:
         image = load()
         self._note_shape((image.width, image.height), turns)
-        if (is_corrupt or image.corrupt) and self._drops_corrupt:
-            raise self._lost(CorruptError(f"a picture of {self._config.url} is damaged"))
-        self._keys, self._decoded_ns = 0, monotonic_ns()
+        if (is_corrupt or image.corrupt) and self._config.corrupt == "drop":
+            raise self._keys.lost(CorruptError(f"a picture of {self._config.url} is damaged"))
+        self._keys.note_decoded()
         if is_corrupt:
             image = marked(image)
         return rotated(image, turns) if turns else image
@@ -311,7 +318,7 @@ class AvReader:
 
     def _decode_packet(self, packet: Packet[Any], pictures: int) -> None:
         if packet.size and not pictures:
-            self._passed_over["no_picture" if self._pictures.shows_all else "not_shown"] += 1
+            self._passed_over["no_picture" if self._tools.pictures.shows_all else "not_shown"] += 1
         if packet.is_discard and packet.pts is not None:  # others may refer to it, but it is not shown
             self._discarded.add(packet.pts)
             self._passed_over["not_shown"] += pictures
@@ -319,8 +326,7 @@ class AvReader:
         if packet.is_corrupt and packet.pts is not None and pictures:
             self._corrupt.add(packet.pts)
         self._pending.add(packet, pictures)
-        self._has_key = self._has_key or packet.is_keyframe
-        self._keys += packet.is_keyframe
+        self._keys.note_packet(packet)
         try:
             for frame in self._decoder.decode(packet):
                 if frame.pts in self._discarded:  # the decoder does not know edit lists
@@ -331,40 +337,13 @@ class AvReader:
             if packet.size and not pictures:
                 return
             self._pending.lose(packet)
-            hint = self._key_hint or f": {error}"
-            raise self._lost(DecodeError(f"a picture of {self._config.url} cannot be decoded{hint}")) from error
+            hint = self._keys.hint or f": {error}"
+            raise self._keys.lost(DecodeError(f"a picture of {self._config.url} cannot be decoded{hint}")) from error
         except UnsuitableError as error:
             self._decoding.on_refusal(str(error))
             raise SourceError(f"{self._config.url} cannot be decoded: {error}") from error
 
-    @property
-    def _key_hint(self) -> str:
-        return "" if self._has_key else _KEY_HINT
-
     def _report_lost(self) -> None:
         """Decoders drop broken pictures silently; more packets than pictures reveal it."""
         self._pending.lose()
-        raise self._lost(DecodeError(f"a packet of {self._config.url} gave no picture{self._key_hint}"))
-
-    def _wait_for_key(self, packet: Packet[Any]) -> None:
-        """Decode nothing of a live stream before its first key picture: decoders would show remains of pictures.
-
-        Raises:
-            NoKeyError: it has not come yet.
-        """
-        self._has_key = packet.is_keyframe or self._codec not in _KEYED
-        self._has_key = self._has_key or self._bitstream.begins_recovery(bytes(memoryview(packet)[:_HEAD_BYTES]))
-        if not self._has_key:
-            raise self._lost(NoKeyError(f"a picture of {self._config.url} cannot be decoded{_KEY_HINT}"))
-
-    def _lost(self, error: DecodeError) -> DecodeError:
-        """The loss of a picture, marked if it is not worth another connection: the next key picture may bring the rest.
-
-        Raises:
-            SourceError: none has come for too long.
-        """
-        error.awaits_key = self._keys == 0
-        waited = (monotonic_ns() - self._decoded_ns) / 1e9
-        if error.awaits_key and waited > _KEY_LIMIT_S:
-            raise SourceError(f"no key picture of {self._config.url} in {waited:.0f} s; the last: {error}")
-        return error
+        raise self._keys.lost(DecodeError(f"a packet of {self._config.url} gave no picture{self._keys.hint}"))

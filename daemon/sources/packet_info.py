@@ -25,22 +25,28 @@ class PacketDescriber:
 
     Args:
         stream: with its decoder's options.
-        turns: quarter turns clockwise that make a picture upright.
 
     Attributes:
         size: width and height of its pictures, as they are in the stream.
         pixel_aspect: width of a pixel over its height.
     """
 
-    def __init__(self, stream: VideoStream, turns: int) -> None:
+    def __init__(self, stream: VideoStream) -> None:
         context = stream.codec_context
-        self.turns = turns
+        self._turns = 0
         self.size = context.width, context.height
         self.pixel_aspect = _aspect(stream.sample_aspect_ratio)
         self._context, self._extradata = context, context.extradata or b""
         self._bits = Bitstream(context.name, context.extradata)
         self._sets: bytes | None = None  # in the last key picture that had any
         self._unit = stream.time_base
+
+    def set_turns(self, turns: int) -> None:
+        """Set the quarter turns clockwise that make a picture upright."""
+        self._turns = turns
+
+    def set_size(self, size: tuple[int, int]) -> None:
+        self.size = size
 
     def note_key(self, packet: Packet[Any]) -> bool:
         """Follow the parameter sets of a key picture, before it is described; whether they are others now."""
@@ -67,7 +73,7 @@ class PacketDescriber:
         unit = packet.time_base or self._unit or _NANOSECOND
         times = place(packet.pts, unit), place(packet.dts, unit)
         kind = self._context.name, self._extradata, (unit.numerator, unit.denominator)
-        return PacketInfo(*kind, *self.size, self.turns, *times, packet.is_keyframe)
+        return PacketInfo(*kind, *self.size, self._turns, *times, packet.is_keyframe)
 
 
 def _decode_shape(

@@ -54,6 +54,12 @@ class DecodeBudget:
     late: int = 0
     skip_ratio: float = 0.0
 
+    def set_late(self, late: int) -> None:
+        self.late = late
+
+    def set_skip_ratio(self, ratio: float) -> None:
+        self.skip_ratio = ratio
+
 
 class Reader(Protocol):
     """One connection to a source, used by one thread."""
@@ -101,13 +107,11 @@ class PacketTap(Protocol):
 
 @runtime_checkable
 class PacketReader(Protocol):
-    """A reader of a source that has packets.
+    """A reader of a source that has packets."""
 
-    Attributes:
-        tap: called with each packet, None for no tap; any thread may set it.
-    """
-
-    tap: PacketTap | None
+    def set_tap(self, tap: PacketTap | None) -> None:
+        """Have a tap called with each packet, None for no tap; any thread may call it."""
+        ...
 
     def take_passed_over(self) -> Mapping[str, int]:
         """The packets since the last call that are no frames, by kind; see `lookoutd.messages.SourceMetrics`."""

@@ -36,7 +36,7 @@ def test_it_sees_every_packet_once_as_it_was_sent(source: AvSource, clip: Path) 
             seen.append((packet.pts, bytes(packet)))
 
     with closing(source.open()) as reader:
-        reader.tap = tap
+        reader.set_tap(tap)
         while next_picture(reader) is not None:
             pass
     assert seen == _packets(clip)
@@ -46,7 +46,7 @@ def test_it_sees_those_that_are_skipped(source: AvSource, clip: Path) -> None:
     seen: list[bool] = []
     budget = DecodeBudget()
     with closing(source.open(budget)) as reader:
-        reader.tap = lambda packet: seen.append(packet.size > 0)
+        reader.set_tap(lambda packet: seen.append(packet.size > 0))
         assert next_picture(reader) is not None
         budget.skip_ratio = 0.5
         skipped = 0
@@ -60,6 +60,6 @@ def test_one_that_comes_late_and_goes_is_fine(source: AvSource) -> None:
     seen: list[int | None] = []
     with closing(source.open()) as reader:
         for number in range(20):
-            reader.tap = (lambda packet: seen.append(packet.pts)) if 5 <= number < 10 else None
+            reader.set_tap((lambda packet: seen.append(packet.pts)) if 5 <= number < 10 else None)
             assert next_picture(reader) is not None
     assert 0 < len(seen) <= 20

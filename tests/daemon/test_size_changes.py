@@ -55,7 +55,7 @@ class Watched:
         self.packets: list[tuple[PacketInfo, bytes]] = []
         self.formats: list[VideoFormat] = [reader.format]
         self.pictures: list[tuple[int, int]] = []
-        reader.tap = lambda packet: self._tap(reader, packet)
+        reader.set_tap(lambda packet: self._tap(reader, packet))
         for _ in range(pictures):
             picture = next_picture(reader)
             assert picture

@@ -40,7 +40,7 @@ def _packets(path: Path) -> tuple[list[tuple[Packet, bytes]], list[int]]:
             info = msgspec.structs.asdict(reader.describe(packet))
             rows.append((Packet(instance="i", source="cam", session="s", index=len(rows), **info), bytes(packet)))
 
-    reader.tap = tap
+    reader.set_tap(tap)
     times = [picture.pts for picture in iter(lambda: next_picture(reader), None)]
     reader.close()
     return rows, [time for time in times if time is not None]

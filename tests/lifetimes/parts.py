@@ -134,22 +134,25 @@ class _Reader(PacketReader):
     """Each picture comes in a packet of a few bytes."""
 
     format = VideoFormat("ticks", 8, 8, 1 / _PERIOD_S, "none")
-    tap: PacketTap | None = None
 
     def __init__(self, hold: Callable[[], None], frames: int | None) -> None:
         self._hold, self._left = hold, frames
+        self._tap: PacketTap | None = None
         self._pause = threading.Event()
 
     def read(self) -> Picture | None:
         self._pause.wait(_PERIOD_S)
         self._hold()
-        if tap := self.tap:
+        if tap := self._tap:
             tap(Packet(b"picture"))
         if self._left is not None:
             self._left -= 1
             if self._left < 0:
                 return None
         return Picture(None, 0, lambda: HostImage(_PICTURE))
+
+    def set_tap(self, tap: PacketTap | None) -> None:
+        self._tap = tap
 
     def take_passed_over(self) -> Mapping[str, int]:
         return {}
