@@ -124,7 +124,7 @@ def _(_kind: types.NoneType) -> str:
 
 @_allowed.register
 def _(kind: types.LiteralType) -> str:
-    *others, last = [f"`{as_yaml(value)}`" for value in sorted(kind.values)]
+    *others, last = [f"`{as_yaml(value)}`" for value in sorted(kind.values, key=str)]
     return f"{', '.join(others)} or {last}" if others else last
 
 

@@ -15,7 +15,7 @@ from tests.reference.page import page
 from tests.reference.yaml_file import config_yaml
 from tests.support.daemon import ROOT
 
-STRUCTS = sorted({*all_structs(Config), PageConfig}, key=lambda cls: cls.__name__)
+STRUCTS: list[Struct] = sorted({*all_structs(Config), PageConfig}, key=lambda cls: cls.__name__)
 
 
 @pytest.mark.parametrize("cls", STRUCTS, ids=lambda cls: cls.__name__)
