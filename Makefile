@@ -41,7 +41,7 @@ BIN_DIR := $(DESTDIR)/usr/local/bin
 DOC_DIR := $(DESTDIR)/usr/share/doc/lookout
 ROTATED := $(DESTDIR)/etc/logrotate.d/lookout
 
-.PHONY: demo page run bench test test-long coverage speed lint format schemas docs linkcheck soak image lock dist sbom install uninstall clean
+.PHONY: demo page run bench test test-long coverage speed lint format config schemas docs linkcheck soak image lock dist sbom install uninstall clean
 
 demo: $(VENV)/http
 	@$(BIN)/lookout demo
@@ -76,6 +76,9 @@ lint: $(VENV)/dev
 format: $(VENV)/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+config: $(VENV)/base
+	$(BIN)/python -m tests.reference
 
 schemas: $(VENV)/base
 	$(BIN)/python -m lookoutd.messages docs/schema

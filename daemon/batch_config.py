@@ -13,17 +13,14 @@ _NOT_FOR_CLIPS = ("id", "type", "url", "user", "password", "pace", "loop", "kind
 
 
 class BatchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """See config.yaml.
-
-    Attributes:
-        at_once: clips that one process plays at a time.
-        lease_s: where a coordinator shares out the clips, a process that is silent for so long has lost its own.
-        source: keys of a source, for every clip.
-    """
+    """The section `batch`."""
 
     at_once: Literal["auto"] | Annotated[int, msgspec.Meta(ge=1, le=256)] = "auto"
+    """clips that one process plays at a time; auto: by cores, or 32 with a GPU"""
     lease_s: Annotated[float, msgspec.Meta(ge=2, le=3600)] = 15.0
+    """with a coordinator: a process that is silent for so long has lost its clips to others"""
     source: dict[str, Any] = {}
+    """keys of a source, for every clip, such as {tracking: true, labels: [person]}"""
 
 
 def check_batch(batch: BatchConfig) -> None:

@@ -20,26 +20,36 @@ _ETCD, _KUBERNETES = ("etcd", "etcds"), "kubernetes"
 
 
 class FleetConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """See config.yaml.
-
-    Attributes:
-        coordinator: etcd://HOST:PORT[,HOST:PORT], etcds:// with TLS, or kubernetes://[NAMESPACE]; None for no fleet.
-    """
+    """The section `fleet`."""
 
     coordinator: str | None = None
+    """etcd://HOST:2379,HOST:2379, etcds:// with TLS, or kubernetes://NAMESPACE; then write sources: []"""
     name: FleetName = "lookout"
+    """fleets of different names do not see each other"""
     member: FleetName | None = None
+    """this process; null: the host's name and the GPU, such as hall/gpu0"""
     address: str | None = None
+    """where others reach this host; null: its name"""
     labels: dict[str, str] = {}
+    """such as {site: north}, for sources with an affinity"""
     ttl_s: Annotated[float, msgspec.Meta(ge=2, le=300)] = 5.0
+    """a member that is silent for so long has lost its sources to others"""
     on_coordinator_loss: OnCoordinatorLoss = "keep"
+    """while the coordinator is away: keep goes on with its sources, stop gives them up in time"""
     connects_per_s: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 50.0
+    """new connections to sources, at most"""
     user: str | None = None
+    """of etcd; with password ("${ETCD_PASSWORD}") or password_file"""
     password: Secret | None = None
+    """of user"""
     password_file: Path | None = None
+    """or the file that holds it"""
     tls_ca: Path | None = None
+    """PEM; null: the system's certificates"""
     tls_certificate: Path | None = None
+    """PEM, of this client; with tls_key"""
     tls_key: Path | None = None
+    """PEM, of tls_certificate"""
 
     def member_name(self, gpu: int) -> str:
         """The name of this process: as written, or from the host's name and the GPU."""

@@ -34,11 +34,17 @@ class RuleBase(_Section, frozen=True, kw_only=True):
     """The keys of every rule."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    """letters, digits, '_', '.', '-'"""
     labels: list[str] | None = None
+    """the rule is for these alone; null: all"""
     min_area: Share = 0.0
+    """size of the box when the event is confirmed, as a share of the picture's area; smaller ones are left out"""
     max_area: Share = 1.0
+    """likewise; larger ones are left out"""
     active: str | None = None
+    """times of the week, such as "mon-fri 22:00-06:00; sat,sun"; null: always"""
     timezone: str | None = None
+    """of these times, by its IANA name"""
 
     @property
     def schedule(self) -> Schedule | None:
@@ -59,7 +65,9 @@ class PlacedRule(RuleBase, frozen=True, kw_only=True):
     """A rule about a place in the picture."""
 
     anchor: Anchor = "bottom"
+    """the point of a box whose place counts: bottom, center or top"""
     frame_size: tuple[Pixels, Pixels] | None = None
+    """[width, height] of the picture in which points are pixels; null: points are shares of the picture, 0 to 1"""
 
     def scaled(self, width: float, height: float) -> list[list[Point]]:
         """The points of each outline in pixels of a picture of this size."""
@@ -68,8 +76,11 @@ class PlacedRule(RuleBase, frozen=True, kw_only=True):
 
 class CrowdConfig(_Section, frozen=True, kw_only=True):
     over: Population
+    """more objects than so many are a crowd"""
     under: Population | None = None
+    """it is over while there are no more than so many; null: as `over`"""
     for_s: Duration = 1.0
+    """how long it must be so"""
 
     @property
     def end(self) -> int:
@@ -78,12 +89,20 @@ class CrowdConfig(_Section, frozen=True, kw_only=True):
 
 
 class ZoneConfig(PlacedRule, frozen=True, kw_only=True, tag="zone"):
+    """A place that tracks enter and leave."""
+
     points: Points | None = None
+    """corners of its polygon"""
     polygons: Annotated[list[Points], msgspec.Meta(max_length=64)] | None = None
+    """or several polygons, which are one place"""
     enter_s: Duration = 0.3
+    """how long the anchor must be inside"""
     exit_s: Duration = 1.0
+    """how long the anchor must be outside"""
     dwell_s: Annotated[list[Duration], msgspec.Meta(max_length=16)] = []
+    """times of a stay that are reported, in order"""
     crowd: CrowdConfig | None = None
+    """events when it is full and when it is not any more, such as {over: 5, under: 3, for_s: 2}"""
 
     @property
     def outlines(self) -> list[tuple[str, list[Corner]]]:
@@ -93,10 +112,16 @@ class ZoneConfig(PlacedRule, frozen=True, kw_only=True, tag="zone"):
 
 
 class LineConfig(PlacedRule, frozen=True, kw_only=True, tag="line"):
+    """A line that tracks cross. Forward is from left to right, seen from its first point towards its second."""
+
     points: Points
+    """of the line, two or more"""
     band: Share = 0.1
+    """on both sides, a share of the box's height: within it the anchor is on no side"""
     confirm_s: Duration = 0.0
+    """how long the anchor must be on the other side"""
     cooldown_s: Duration = 0.0
+    """least time between two events of one track"""
 
     @property
     def outlines(self) -> list[tuple[str, list[Corner]]]:
@@ -104,10 +129,16 @@ class LineConfig(PlacedRule, frozen=True, kw_only=True, tag="line"):
 
 
 class GateConfig(PlacedRule, frozen=True, kw_only=True, tag="gate"):
+    """Two lines that tracks pass in order."""
+
     lines: tuple[Points, Points]
+    """two lists of points"""
     band: Share = 0.1
+    """as for a line"""
     confirm_s: Duration = 0.0
+    """as for a line"""
     cooldown_s: Duration = 0.0
+    """as for a line"""
 
     @property
     def outlines(self) -> list[tuple[str, list[Corner]]]:

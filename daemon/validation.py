@@ -91,7 +91,7 @@ def _explain(message: str, raw: object, kind: inspect.Type, before: str) -> str:
         advice = f": for {value} it is {other}" if (other := _OTHER_NAMES.get(value)) in tags else ""
         text = f"must be one of {', '.join(tags)}, not {_shown(value)}{advice}"
     elif text.startswith(("Expected", "Invalid")) and wanted is not None:
-        text = f"must be {_words(wanted)}, not {_kind_of(value) if _holds_secret(wanted) else _shown(value)}"
+        text = f"must be {allowed_values(wanted)}, not {_kind_of(value) if _holds_secret(wanted) else _shown(value)}"
     path = f"{before}.{path}" if before and path[:1] not in ("", "[") else before + path
     return f"{path}: {text}" if path else text
 
@@ -155,59 +155,60 @@ def _holds_secret(kind: inspect.Type | None) -> bool:
 
 
 @singledispatch
-def _words(_: inspect.Type) -> str:
+def allowed_values(_: inspect.Type) -> str:
     """The allowed values of a type, in words."""
     return "something else"
 
 
-@_words.register
+@allowed_values.register
 def _(kind: inspect.UnionType) -> str:
-    return " or ".join(dict.fromkeys(_words(one) for one in kind.types if not isinstance(one, inspect.NoneType)))
+    others = (one for one in kind.types if not isinstance(one, inspect.NoneType))
+    return " or ".join(dict.fromkeys(map(allowed_values, others)))
 
 
-@_words.register
+@allowed_values.register
 def _(kind: inspect.IntType) -> str:
     return f"a whole number{_range(kind)}"
 
 
-@_words.register
+@allowed_values.register
 def _(kind: inspect.FloatType) -> str:
     return f"a number{_range(kind)}"
 
 
-@_words.register
+@allowed_values.register
 def _(kind: inspect.StrType) -> str:
     return f"a text{_length(kind)}"
 
 
-@_words.register
+@allowed_values.register
 def _(_kind: inspect.BoolType) -> str:
     return "true or false"
 
 
-@_words.register
+@allowed_values.register
 def _(kind: inspect.LiteralType) -> str:
     return "one of " + ", ".join(map(str, kind.values)) if len(kind.values) > 1 else str(kind.values[0])
 
 
-@_words.register
+@allowed_values.register
 def _(kind: inspect.CustomType) -> str:
     return "a path" if issubclass(kind.cls, Path) else "a URL or a path" if issubclass(kind.cls, Url) else "a text"
 
 
-@_words.register(inspect.ListType)
-@_words.register(inspect.VarTupleType)
+@allowed_values.register(inspect.ListType)
+@allowed_values.register(inspect.VarTupleType)
 def _(_kind: inspect.Type) -> str:
     return "a list: begin each of its items with -"
 
 
-@_words.register
+@allowed_values.register
 def _(kind: inspect.TupleType) -> str:
-    return f"a list of {len(kind.item_types)}: [{', '.join(_words(one) for one in kind.item_types)}]"
+    return f"a list of {len(kind.item_types)}: [{', '.join(allowed_values(one) for one in kind.item_types)}]"
 
 
-@_words.register(inspect.StructType)
-@_words.register(inspect.DictType)
+@allowed_values.register(inspect.StructType)
+@allowed_values.register(inspect.DictType)
 def _(_kind: inspect.Type) -> str:
     return "a mapping: keys with a colon"
 

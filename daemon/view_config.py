@@ -18,16 +18,14 @@ _SHORT = re.compile(r"([1-8])x([1-8])")
 
 
 class RoiConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The polygon of a region of interest.
-
-    Attributes:
-        points: shares of the picture, or pixels of a picture of `frame_size`.
-        anchor: the point of a box that must lie in the polygon.
-    """
+    """The polygon of a region of interest."""
 
     points: Points
+    """of the polygon: shares of the picture, or pixels of a picture of frame_size"""
     frame_size: tuple[Pixels, Pixels] | None = None
+    """[width, height] of the picture that pixels are of"""
     anchor: Anchor = "center"
+    """the point of a box that must lie in the polygon"""
 
     def scaled(self, width: float, height: float) -> list[Point]:
         """The polygon in pixels of a picture of this size."""
@@ -38,9 +36,13 @@ class TilesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """See `detectors.views.Tiling`."""
 
     columns: Side
+    """side by side"""
     rows: Side
+    """one above the other"""
     overlap: Annotated[float, msgspec.Meta(ge=MIN_OVERLAP, le=0.5)] = 0.1
+    """of a tile, with its neighbours"""
     whole: bool = True
+    """the model sees the whole picture, too"""
 
 
 Roi = Points | RoiConfig

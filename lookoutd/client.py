@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic_ns as _now_ns
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import zmq
 import zmq.auth
@@ -71,6 +71,9 @@ class Connection:
         except BaseException:
             self.socket.close(linger=0)
             raise
+
+
+SubscriberT = TypeVar("SubscriberT", bound="Subscriber")
 
 
 class Subscriber:
@@ -137,7 +140,7 @@ class Subscriber:
             self.close()
             raise
 
-    def __enter__(self) -> Subscriber:
+    def __enter__(self: SubscriberT) -> SubscriberT:
         return self
 
     def __exit__(

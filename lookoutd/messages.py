@@ -607,6 +607,11 @@ def is_port(text: str) -> bool:
     return len(text) <= 5 and text.isascii() and text.isdecimal() and int(text) < 1 << 16
 
 
+def kind_of(message: Message) -> str:
+    """The first part of a message's topic."""
+    return next(kind for kind, cls in _TYPES.items() if isinstance(message, cls))
+
+
 def topic(kind: str, source: str = "") -> bytes:
     """`detections/cam1/`: topics end in / so that a subscription to cam1 does not match cam10."""
     return f"{kind}/{source}/".encode() if source else f"{kind}/".encode()

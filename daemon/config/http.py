@@ -18,47 +18,82 @@ Role = Literal["view", "operate"]
 
 class TokenConfig(Section, frozen=True):
     name: SourceId
+    """letters, digits, '_', '.', '-'"""
     role: Role = "view"
+    """view reads sources, snapshots and the configuration; operate changes sources, too"""
     token: Secret | None = None
+    """such as "${SCREEN_TOKEN}", which is taken from the environment"""
     token_file: Path | None = None
+    """or the file that holds it, which a reload reads again"""
 
 
 class HttpConfig(Section, frozen=True):
     enabled: bool = False
+    """false: no port is opened"""
     host: str = "127.0.0.1"
+    """another address than loopback needs a token"""
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9105
+    """0 takes a free one"""
     token: Secret | None = None
+    """its holder may change sources: "${LOOKOUT_TOKEN}"; null: health and metrics only"""
     token_file: Path | None = None
+    """or the file that holds it"""
     tokens: list[TokenConfig] = []
+    """or several, such as {name: screen, role: view, token: "${SCREEN_TOKEN}"}; roles are view and operate, and
+    token_file may stand for token. A reload reads them all again"""
     tls_certificate: Path | None = None
+    """PEM; with tls_key"""
     tls_key: Path | None = None
+    """PEM, of tls_certificate"""
     max_sources: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 256
+    """there may be, with those added over the network"""
     schemes: tuple[str, ...] = ("rtsp", "rtsps", "http", "https", "rtmp", "rtmps")
+    """of URLs that are taken over the network"""
     allow_local: bool = False
+    """true: files, cameras, FFmpeg's options and drawn sources of any size over the network, too"""
     sources_file: Path | None = None
+    """where sources that are persisted over the network are written, and read at the start"""
 
 
 class DaemonConfig(Section, frozen=True):
     """A daemon that the page shows; at least one of `endpoint` and `http`."""
 
     name: SourceId
+    """letters, digits, '_', '.', '-'"""
     endpoint: str | None = None
+    """its publisher.endpoint, as it is reached from here"""
     http: str | None = None
+    """its HTTP API, such as http://192.0.2.7:9105"""
     token: Secret | None = None
+    """of its API"""
     token_file: Path | None = None
+    """or the file that holds it"""
     server_key: str | None = None
+    """for CURVE: 40 characters, or the .key file"""
     secret_key_file: Path | None = None
+    """for CURVE: the page's own key"""
 
 
 class DashboardConfig(Section, frozen=True):
     host: str = "127.0.0.1"
+    """another address than loopback needs tokens, and should have TLS"""
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9106
+    """0 takes a free one"""
     hosts: list[str] = []
+    """further names under which browsers reach it, such as [cams.example]"""
     tokens: list[TokenConfig] = []
+    """of people, as in http.tokens: {name: screen, role: view, token: "${SCREEN_TOKEN}"}; with none, everybody on this
+    machine may see and change everything"""
     tls_certificate: Path | None = None
+    """PEM; with tls_key"""
     tls_key: Path | None = None
+    """PEM, of tls_certificate"""
     max_viewers: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    """open tabs and live pictures, together"""
     daemons: list[DaemonConfig] = []
+    """that it shows; none: this configuration's own. Each has a name, and endpoint, http, or both: {name: hall, http:
+    "http://192.0.2.7:9105", token: "${HALL_TOKEN}"}, and for CURVE server_key (40 characters, or the .key file) and
+    secret_key_file"""
 
 
 def check_http(http: HttpConfig) -> None:

@@ -31,45 +31,78 @@ _MAX_SIZES = 8  # of inputs, beside the model's own
 
 class BoardConfig(Section, frozen=True):
     mode: Literal["live", "lossless"] = "live"
+    """live: lanes get the newest frame of each source; lossless: all of them, in order"""
     max_age_ms: Annotated[float, msgspec.Meta(ge=1, le=3_600_000)] = 1000.0
+    """live: an older frame is dropped as stale"""
     depth: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 16
+    """lossless: so many frames wait for each source before its capture waits"""
     max_batch: Annotated[int, msgspec.Meta(ge=1, le=256)] | None = None
+    """a lane takes so many at once, at most; null: as many as model.max_batch. Smaller batches are ready sooner, and
+    need no other engine"""
 
 
 class MonitorConfig(Section, frozen=True):
-    interval_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 10.0  # every frame of it is held, for percentiles
+    interval_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 10.0
+    """of the figures in the log and on metrics/; at most 60, because every frame of it is held for percentiles"""
     stall_after_s: Seconds = 2.0
+    """a connected source without a frame for so long is stalled"""
     stuck_after_s: Seconds = 30.0
+    """a lane or the publisher that has not moved for so long ends the daemon, exit code 4"""
     frames_file: Path | None = None
+    """append one JSON line for every frame, published or dropped"""
 
 
 class LogConfig(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """debug adds a line for every frame"""
     format: Literal["auto", "console", "json"] = "auto"
+    """console on a terminal, else json"""
     file: Path | None = None
+    """null: stderr"""
 
 
-class Config(Section, frozen=True):
+class Config(Section, frozen=True, kw_only=True):
     """The whole of config.yaml."""
 
     model: ModelConfig
-    sources: list[SourceConfig]
+    """the detection model: docs/models.md"""
     lanes: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    """threads that detect side by side on the one model; on a GPU more may be faster: docs/operations.md"""
     capture_processes: Literal["auto"] | Annotated[int, msgspec.Meta(ge=0, le=16)] = "auto"
+    """that read and decode recordings, RTSP and the like; 0: the daemon's own process does; auto: one for each 16
+    sources where the GPU decodes, one for each 8 where the CPU does, up to 4; sources that the CPU decodes beside a GPU
+    have others, up to as many"""
     gpu: GpuConfig = GpuConfig()
+    """limits of the backend on an NVIDIA GPU; `lookout check` prints its plan"""
+    sources: list[SourceConfig]
+    """cameras, recordings and drawn streets"""
     admission: AdmissionMode = "off"
-    reconnect: ReconnectConfig = ReconnectConfig()
-    board: BoardConfig = BoardConfig()
+    """when sources ask for more than the detector or the GPU's decoder does: off (newer frames replace older ones),
+    degrade (rates are lowered, the highest first), refuse (a source waits until it fits)"""
     tracking: TrackingConfig = TrackingConfig()
+    """objects get ids that they keep from frame to frame: docs/analytics.md"""
     classifiers: list[ClassifierConfig] = []
+    """further models that look into the boxes of tracks: docs/classifiers.md"""
+    reconnect: ReconnectConfig = ReconnectConfig()
+    """after a source broke: initial_s, times factor at each failure, never above max_s"""
+    board: BoardConfig = BoardConfig()
+    """where frames wait for lanes"""
     publisher: PublisherConfig = PublisherConfig()
+    """messages over ZeroMQ: docs/wire.md"""
     monitor: MonitorConfig = MonitorConfig()
+    """figures of the daemon, and limits for parts that do not move: docs/operations.md"""
     events: EventsConfig = EventsConfig()
+    """findings of tracks and rules: docs/analytics.md"""
     http: HttpConfig = HttpConfig()
+    """health, metrics for Prometheus, and sources at run time: docs/operations.md"""
     dashboard: DashboardConfig = DashboardConfig()
+    """the page, `lookout dashboard` or `lookout run --dashboard`: docs/dashboard.md"""
     fleet: FleetConfig = FleetConfig()
+    """several daemons, on one host or many, share their sources: docs/fleet.md"""
     batch: BatchConfig = BatchConfig()
+    """recordings analysed by `lookout batch`: docs/batch.md"""
     log: LogConfig = LogConfig()
+    """lines for people, or for programs that collect them: docs/operations.md"""
 
     @property
     def active(self) -> list[SourceConfig]:
@@ -90,7 +123,9 @@ class PageConfig(Section, frozen=True):
     """A file for `lookout dashboard` alone, on a machine without a daemon."""
 
     dashboard: DashboardConfig
+    """as in `Config`"""
     log: LogConfig = LogConfig()
+    """as in `Config`"""
 
 
 def check(config: Config, *, may_be_empty: bool = False) -> Config:

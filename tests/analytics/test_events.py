@@ -189,7 +189,7 @@ def test_counts_come_soon_after_a_change_and_at_the_interval(clock: ManualClock)
 def test_an_event_that_a_lane_holds_does_not_bring_a_removed_source_back(clock: ManualClock) -> None:
     with Rig(None, clock) as rig:
         stages = AnalyticsStages(
-            Config(ModelConfig(Path("none")), sources=[]), Ledger([]), rig.events, lambda _source, _note: None
+            Config(model=ModelConfig(Path("none")), sources=[]), Ledger([]), rig.events, lambda _source, _note: None
         )
         rig.events.hold(crossing())  # a lane is in the middle of a batch
         rig.events.forget("street")

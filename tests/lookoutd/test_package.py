@@ -6,20 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detection
-from lookoutd.testing import Publisher, detections
 from tests.support.daemon import ROOT
 
 _ALONE = """
 import sys
 sys.modules.update(dict.fromkeys(("daemon", "detectors", "calibration")))  # an import of one fails
 from lookoutd.client import Subscriber
-from lookoutd.testing import Publisher, detections
+from lookoutd.testing import Publisher
 with Publisher() as publisher, Subscriber(publisher.endpoint) as subscriber:
-    publisher.send(detections("door"))
+    publisher.source("door").detections()
     print(subscriber.receive(30).source)
 """
 
@@ -54,20 +49,3 @@ def test_another_package_of_the_daemons_name_is_named(tmp_path: Path) -> None:
     (line,) = found.stderr.splitlines()
     assert "python-daemon" in line
     assert "environment of its own" in line
-
-
-def test_a_subscriber_can_be_tested_without_a_daemon() -> None:
-    box = Detection("person", 0, 0.9, (10.0, 20.0, 40.0, 90.0))
-    with Publisher() as publisher, Subscriber(publisher.endpoint) as subscriber:
-        publisher.send(detections("door", [box]))
-        publisher.lose(detections("door", seq=1))
-        publisher.send(detections("door", seq=2))
-        found = [subscriber.receive(30) for _ in range(2)]
-        assert [(message.seq, message.index) for message in found] == [(0, 0), (2, 2)]  # type: ignore[union-attr]
-        assert found[0].detections == [box]  # type: ignore[union-attr]
-        assert subscriber.lost == {"detections/door/": 1}
-
-
-def test_a_message_that_nobody_wants_is_an_error() -> None:
-    with Publisher(timeout_s=0) as publisher, pytest.raises(TimeoutError):
-        publisher.send(detections("door"))
