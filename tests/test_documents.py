@@ -105,3 +105,26 @@ def test_every_kind_of_message_has_its_schema_where_the_wire_is_described() -> N
     linked = {Path(link).name for link in _links(tokens_of(ROOT / "docs" / "wire.md")) if link.startswith("schema/")}
     assert there == linked
     assert there == set(schemas())
+
+
+def _headings(text: str) -> list[tuple[str, str]]:
+    """Levels and texts."""
+    tokens = MarkdownIt().parse(text)
+    return [(heading.tag, inline.content) for heading, inline in pairwise(tokens) if heading.type == "heading_open"]
+
+
+def test_the_changelog_has_versions_and_the_usual_headings() -> None:
+    """Those of Keep a Changelog, in its order, each once within a version."""
+    (title, *rest) = _headings((ROOT / "CHANGELOG.md").read_text())
+    assert title == ("h1", "Changelog")
+    assert rest[0] == ("h2", "[Unreleased]")
+    usual = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    last = -1
+    for tag, text in rest:
+        if tag == "h2":
+            assert re.fullmatch(r"\[Unreleased\]|\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", text)
+            last = -1
+        else:
+            assert (tag, text) == ("h3", text)
+            assert usual.index(text) > last
+            last = usual.index(text)
