@@ -111,14 +111,13 @@ class FrameBoard:
         rules: BoardRules,
         patient: Iterable[str] = (),
     ) -> None:
-        self._batch = rules.batch
+        self._rules = rules
         self._gather = rules.gather and rules.depth is None
         self._in_flight = 0  # sources
         self._full = 1  # size of a full batch, by the last lane
         self._called = False  # a lane was woken and has not come yet
         self._ledger, self._clock = ledger, clock
-        self.live, self._depth, self._max_age_ns = rules.depth is None, rules.depth or 1, rules.max_age_ns
-        self._lanes = rules.lanes
+        self.live, self._depth = rules.depth is None, rules.depth or 1
         self._pictures: Mapping[str, int] = {}  # replaced as a whole
         self._sizes: Mapping[str, Size] = {}  # likewise
         self._lock = threading.Lock()
@@ -172,7 +171,7 @@ class FrameBoard:
 
     def _share(self) -> int:
         """Maximum number of sources in one batch."""
-        return len(self._queues) if self.live else -(-len(self._queues) // self._lanes)
+        return len(self._queues) if self.live else -(-len(self._queues) // self._rules.lanes)
 
     def listen(self, source: str, wake: Callable[[], None]) -> None:
         """Call `wake` when a source that had no room has some, or is settled."""
@@ -212,7 +211,7 @@ class FrameBoard:
             retired: if set, the batch is empty, so that later frames of a source go to other lanes.
         """
         with self._lock:
-            self._full = limit = min(limit, self._batch or limit)
+            self._full = limit = min(limit, self._rules.batch or limit)
             self._waiting_lanes += 1
             self._filled.wait_for(lambda: self._closed or self._is_worth_taking(), timeout_s)
             self._waiting_lanes -= 1
@@ -242,7 +241,7 @@ class FrameBoard:
         place."""
         frames: list[Frame] = []
         pictures, queues = self._pictures, self._queues
-        oldest_ns = self._clock.monotonic_ns() - self._max_age_ns
+        oldest_ns = self._clock.monotonic_ns() - self._rules.max_age_ns
         while sources:
             more: list[str] = []
             for source in sources:

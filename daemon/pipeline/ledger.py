@@ -64,6 +64,24 @@ class Counts:
         return self.captured - self.published - dropped
 
 
+class _RowBuffer:
+    """Rows that the monitor has not drained yet."""
+
+    def __init__(self) -> None:
+        self._rows = array("q")
+        self._lock = threading.Lock()
+
+    def append(self, rows: bytes) -> None:
+        with self._lock:
+            if len(self._rows) < _MAX_ROWS * _COLUMNS:
+                self._rows.frombytes(rows)
+
+    def drain(self) -> array[int]:
+        with self._lock:
+            rows, self._rows = self._rows, array("q")
+        return rows
+
+
 class Ledger:
     """The accounts of all sources; safe to use from every thread.
 
@@ -97,8 +115,7 @@ class Ledger:
         self._with_boxes: set[int] = set()  # sources with a possible box
         self._is_proven = False  # the present model has given a possible box
         self._passed_over: list[Counter[str]] = []
-        self._sent, self._lost = array("q"), array("q")  # rows
-        self._sending = threading.Lock()  # for the publisher and the one that drains
+        self._sent, self._lost = _RowBuffer(), _RowBuffer()
         self._lock = threading.Lock()
         for source in sources:
             self.add(source)
@@ -208,7 +225,7 @@ class Ledger:
         with self._lock:
             total = self._dropped[index]
             self._dropped[index] = replace(total, **{cause: getattr(total, cause) + 1})
-            _append(self._lost, _PACK(index, 1 + why, seq, captured_at, captured_ns, 0, decode, 0, 0, 0, 0, 0))
+            self._lost.append(_PACK(index, 1 + why, seq, captured_at, captured_ns, 0, decode, 0, 0, 0, 0, 0))
 
     def passed_over(self, source: str, counts: Mapping[str, int]) -> None:
         """Add packets that are no frames of the source, by kind."""
@@ -235,8 +252,7 @@ class Ledger:
             _PACK(index, 0, frame.seq, frame.captured_at, frame.captured_ns, frame.lateness, *astuple(latency))
             for index, frame, latency in published
         ]
-        with self._sending:
-            _append(self._sent, b"".join(rows))
+        self._sent.append(b"".join(rows))
 
     def totals(self, source: str) -> Dropped:
         """Dropped frames of a source by cause, since the start."""
@@ -258,16 +274,8 @@ class Ledger:
 
     def drain(self) -> Rows:
         """The rows since the last call, as an array of ROW: published frames, then dropped ones."""
-        with self._sending:
-            sent, self._sent = self._sent, array("q")
-        with self._lock:
-            lost, self._lost = self._lost, array("q")
-        return np.concatenate([np.frombuffer(rows, dtype=ROW) for rows in (sent, lost) if rows] or [np.empty(0, ROW)])
-
-
-def _append(rows: array[int], more: bytes) -> None:
-    if len(rows) < _MAX_ROWS * _COLUMNS:
-        rows.frombytes(more)
+        found = [rows for rows in (self._sent.drain(), self._lost.drain()) if rows]
+        return np.concatenate([np.frombuffer(rows, dtype=ROW) for rows in found] or [np.empty(0, ROW)])
 
 
 def percentiles(rows: Rows) -> dict[str, Percentiles] | None:

@@ -64,8 +64,7 @@ class Demuxer:
         self._cached: tuple[Packet[Any], ...] = ()
         self._is_cacheable = True
         self._pass_ticks = 0  # length of a pass in ticks, if the recording loops seamlessly; otherwise 0
-        self._timed: Stream | None = None  # of the last packet with a picture
-        self._tick: tuple[int, int] | None = None  # of its timestamps, ns, as a fraction
+        self._times = _PacketTimes()
         self._start()
         format = self._video.part.container.format
         invents_times = _invents_times(format)
@@ -172,15 +171,8 @@ class Demuxer:
         """
         if not self.has_times:
             return self._history.rate.add(got)
-        if packet.stream is not self._timed:  # PyAV makes a fraction each time that it is asked for the unit
-            self._timed, unit = packet.stream, packet.time_base
-            self._tick = (unit.numerator * 1_000_000_000, unit.denominator) if unit else None
-        stamp, tick = packet.dts, self._tick
-        if stamp is None:
-            stamp = packet.pts
-        if stamp is None or tick is None:
-            return False
-        return self._history.rate.add(stamp * tick[0] // tick[1])
+        time = self._times.of(packet)
+        return time is not None and self._history.rate.add(time)
 
     @property
     def rate(self) -> float | None:
@@ -268,6 +260,24 @@ class Demuxer:
         if packet.pts is not None and packet.has_sidedata(_WALL_CLOCK):
             (microseconds,) = _MICROSECONDS.unpack_from(bytes(packet.get_sidedata(_WALL_CLOCK)))
             self._wall_clock = (packet.pts, microseconds * 1000)
+
+
+class _PacketTimes:
+    """Times of packets in the order of decoding."""
+
+    def __init__(self) -> None:
+        self._stream: Stream | None = None  # of the last packet
+        self._tick: tuple[int, int] | None = None  # its unit, ns, as a fraction
+
+    def of(self, packet: Packet[Any]) -> int | None:
+        """ns, None if it has no time."""
+        if packet.stream is not self._stream:  # PyAV makes a fraction each time that it is asked for the unit
+            self._stream, unit = packet.stream, packet.time_base
+            self._tick = (unit.numerator * 1_000_000_000, unit.denominator) if unit else None
+        stamp, tick = packet.dts, self._tick
+        if stamp is None:
+            stamp = packet.pts
+        return None if stamp is None or tick is None else stamp * tick[0] // tick[1]
 
 
 def _invents_times(format: ContainerFormat) -> bool:

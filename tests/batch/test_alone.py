@@ -12,7 +12,7 @@ import pytest
 
 from daemon.batch.records import Header
 from daemon.batch.writer import ResultWriter
-from daemon.capture.processes.worker import PROGRAM
+from daemon.capture.processes.run import PROGRAM
 from daemon.cli import invoke
 from daemon.pipeline.ledger import Counts
 from lookoutd.messages import Detections, Event, Status

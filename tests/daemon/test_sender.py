@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from daemon.capture.processes.channel import Channel, pair
+from daemon.capture.processes.forwarder import FrameForwarder
 from daemon.capture.processes.protocol import (
     DeviceFrame,
     FrameFormat,
@@ -22,7 +23,7 @@ from daemon.capture.processes.protocol import (
     StateChanged,
     ToCapture,
 )
-from daemon.capture.processes.sender import FrameForwarder, FrameSender
+from daemon.capture.processes.sender import FrameSender
 from daemon.clock import SystemClock
 from daemon.errors import SourceError
 from daemon.pipeline.frames import Frame, FrameInfo

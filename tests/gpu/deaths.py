@@ -16,7 +16,7 @@ from time import monotonic
 
 import psutil
 
-from daemon.capture.processes.worker import PROGRAM
+from daemon.capture.processes.run import PROGRAM
 from lookoutd.messages import Message
 from tests.support.daemon import DEMO_MODEL, Lookout, all_of, is_state, receive_until
 

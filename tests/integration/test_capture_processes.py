@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from daemon.build import build
-from daemon.capture.processes.worker import PROGRAM
+from daemon.capture.processes.run import PROGRAM
 from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig, check
 from daemon.daemon import Daemon
 from daemon.pipeline.ledger import Counts

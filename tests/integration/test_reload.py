@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from daemon.build import build
-from daemon.capture.processes.worker import PROGRAM
+from daemon.capture.processes.run import PROGRAM
 from daemon.config import Config, parse
 from daemon.control.reload import difference
 from daemon.errors import ConfigError

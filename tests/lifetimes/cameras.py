@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from daemon.capture.processes.worker import PROGRAM
+from daemon.capture.processes.run import PROGRAM
 from daemon.config import AvConfig, SourceConfig
 from daemon.redact import Url
 from daemon.sources.decode import DecoderPool

@@ -18,7 +18,7 @@ import msgspec
 import psutil
 
 from daemon.build import build
-from daemon.capture.processes.worker import PROGRAM
+from daemon.capture.processes.run import PROGRAM
 from daemon.config import (
     AvConfig,
     BoardConfig,

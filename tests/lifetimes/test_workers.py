@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from daemon.capture.processes.channel import Channel, pair
+from daemon.capture.processes.forwarder import FrameForwarder
 from daemon.capture.processes.protocol import (
     AdmissionReply,
     Failed,
@@ -27,7 +28,7 @@ from daemon.capture.processes.protocol import (
     StopAll,
     ToCapture,
 )
-from daemon.capture.processes.sender import FrameForwarder, FrameSender
+from daemon.capture.processes.sender import FrameSender
 from daemon.capture.sinks import UNLIMITED, Quota
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, Config, ModelConfig, SourceConfig

@@ -39,7 +39,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from daemon.capture.processes.worker import PROGRAM
+from daemon.capture.processes.run import PROGRAM
 from daemon.pipeline.ledger import CAUSES
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Metrics

@@ -13,7 +13,7 @@ import onnx
 import pytest
 import yaml
 
-from daemon.capture.processes.worker import PROGRAM
+from daemon.capture.processes.run import PROGRAM
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Message, Metrics
 from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until

@@ -23,6 +23,7 @@ import structlog
 from daemon.capture.camera import ThreadContext
 from daemon.capture.capture import Capture
 from daemon.capture.processes.channel import Channel
+from daemon.capture.processes.forwarder import FrameForwarder
 from daemon.capture.processes.protocol import (
     Abandon,
     Add,
@@ -36,7 +37,7 @@ from daemon.capture.processes.protocol import (
     ToCapture,
     Watch,
 )
-from daemon.capture.processes.sender import FrameForwarder, FrameSender
+from daemon.capture.processes.sender import FrameSender
 from daemon.capture.sinks import CaptureSinks
 from daemon.capture.threads import CaptureThreads, capture_kind
 from daemon.capture.timing import Backoff

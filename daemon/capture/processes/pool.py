@@ -15,8 +15,9 @@ import structlog
 from daemon.capture.processes.channel import NoDescriptorError
 from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.remote import RemoteCapture
+from daemon.capture.processes.run import PROGRAM
 from daemon.capture.processes.spare import SpareDescriptors
-from daemon.capture.processes.worker import PROGRAM, CaptureProcess
+from daemon.capture.processes.worker import CaptureProcess
 from daemon.capture.sinks import DaemonSinks
 from daemon.sources.buffers import Mapper
 from daemon.sources.decode import NoHardwareDecoder
@@ -244,9 +245,9 @@ class WorkerPool(threading.Thread):
             config = replace(config, backend=backend)
         if isinstance(backend, NoHardwareDecoder):
             config = replace(config, memory_bytes=_BASE_BYTES + max(_CPU_SOURCES, len(captures)) * _SOURCE_BYTES)
-        worker = CaptureProcess(self._next_number, captures, config, self._sinks, self._runtime, on_gpu=on_gpu)
-        self._next_number += 1
-        worker.mapper = self._mapper or worker.mapper
+        number, self._next_number = self._next_number, self._next_number + 1
+        own = self._sinks, self._runtime
+        worker = CaptureProcess(number, captures, config, *own, on_gpu=on_gpu, mapper=self._mapper)
         self._workers = [*self._workers, worker]
         worker.start()
 

@@ -58,6 +58,31 @@ class RemoteCapture:
     def count_from(self, seq: int) -> None:
         self.first_seq = self.seq = seq
 
+    def note_captured(self, seq: int) -> None:
+        """A frame of this number has come, or was skipped."""
+        self.seq = seq + 1
+
+    def note_state(self, state: State, format: VideoFormat | None) -> None:
+        """The state, as its process has it; None for the format that it had, while it is connected."""
+        self.state = state
+        if state not in ("up", "stalled"):
+            self.format = None
+        elif format:
+            self.format = format
+
+    def leave(self) -> None:
+        """It was asked to end."""
+        self.is_leaving = True
+
+    def break_off(self, reason: str) -> None:
+        """It ends once its last frame is sent."""
+        self.broken = reason
+
+    def finish(self, failure: str | None) -> None:
+        """It has ended."""
+        self.failure = failure
+        self.end.set()
+
     def request_end(self) -> None:
         self._requests.remove(self)
 

@@ -1,254 +1,36 @@
-"""In a capture process: stands in for the daemon, and sends frames, counts and states over the channel."""
+"""In a capture process: sends frames, counts and states over the channel."""
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, cast
 
-import msgspec
-
 from daemon.capture.processes.channel import Channel
+from daemon.capture.processes.forwarder import FrameForwarder, Outgoing
 from daemon.capture.processes.protocol import (
     MAX_MESSAGES,
-    AdmissionReply,
-    Connected,
     DeviceFrame,
-    Disconnected,
-    Ended,
     FrameFormat,
     Heartbeat,
     HostFrame,
     MemoryClosed,
     NewMemory,
     PacketPart,
-    PassedOver,
-    PictureSkipped,
     ProcessMessage,
-    QuotaChanged,
     Returned,
-    StateChanged,
 )
-from daemon.capture.sinks import ADMITTED, OnQuota
 from daemon.clock import Clock
-from daemon.errors import SourceError
-from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
-from daemon.sources.buffers import HostMemory, HostSlot, SharedMemory, view
+from daemon.sources.buffers import HostSlot, SharedMemory
 from daemon.sources.decode import DecoderPool
-from daemon.sources.leases import BufferLease, BufferPool
-from daemon.sources.port import PacketInfo
+from daemon.sources.leases import BufferPool
 from daemon.system.stop import StopToken
-from detectors.port import DeviceImage, HostImage
-from lookoutd.messages import State, VideoFormat
+from detectors.port import DeviceImage
 
 _POLL_S = 0.001  # between checks of pictures that are not ready
-_PART_BYTES = 128 << 10  # of a packet of video; half of a packet of the channel
-_MAX_PACKET_BYTES = 8 << 20  # of a source's packets of video that wait to be sent; more are lost
 _GATHER_S = 0.002  # live: frames are gathered this long, so that the daemon wakes less often
-
-
-class _Copied(msgspec.Struct, frozen=True, gc=False):
-    """A frame whose picture was copied to shared host memory."""
-
-    info: FrameInfo
-    lease: BufferLease[HostSlot]
-
-
-class _Item(msgspec.Struct, frozen=True, gc=False):
-    """A queued message of a feed or of the process."""
-
-    feed: FrameForwarder | None
-    content: Frame | _Copied | ProcessMessage
-
-
-class FrameForwarder:
-    """Connects one source to the daemon: implements the ports of `daemon.capture.sinks`.
-
-    Args:
-        number: of the capture.
-        live: newer frames replace older ones on the daemon's board.
-        depth: if not live, limit of outstanding frames; a waiting capture wakes when half of them are returned.
-        slots: slots for pictures in host memory.
-        has_admission: the daemon admits connections.
-
-    Attributes:
-        format: that the daemon was told last; of the thread that sends.
-    """
-
-    def __init__(
-        self, number: int, sender: FrameSender, *, live: bool, depth: int, slots: int, has_admission: bool
-    ) -> None:
-        self.number, self.live = number, live
-        self._sender, self._depth, self._slots, self._has_admission = sender, depth, slots, has_admission
-        self._wake: Callable[[], None] | None = None  # the capture, once it listens
-        self._wants_wake = False
-        self.format: FrameFormat | None = None
-        # Each is written by one thread: the capture's, and the receiving one.
-        self._sent = self._returned = 0
-        self._last_ns = 0  # capture time of the last frame
-        self._buffers: BufferPool[HostSlot] | None = None
-        self._buffer_bytes = 0  # of a picture
-        self._connections = itertools.count(1)
-        self._connection = 0
-        self._on_quota: OnQuota | None = None  # of the connection
-        self._answer: Future[None] = ADMITTED
-        self._is_watched = False
-        self._packets_queued = self._packets_sent = 0  # bytes; each is written by one thread
-
-    # --- for the capture -------------------------------------------------------------------------------------------
-
-    def listen(self, source: str, wake: Callable[[], None]) -> None:  # noqa: ARG002
-        self._wake = wake
-
-    def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:
-        if self.live and not give_up and self._would_replace(hold_ns):
-            self._wants_wake = True
-            if self._would_replace(hold_ns):  # none was returned meanwhile
-                return False
-        if not self.live and self._is_full():
-            if give_up:
-                self.dropped("", frame.info.seq, give_up)
-                return True
-            self._wants_wake = True
-            if self._is_full():  # none was returned meanwhile
-                return False
-        item: Frame | _Copied = frame
-        if isinstance(frame.image, HostImage):
-            try:
-                lease = self._copy(frame.image)
-            except OSError as error:
-                self.dropped("", frame.info.seq, give_up or "superseded")
-                raise SourceError(f"no memory for its pictures: {error.strerror}") from error
-            if lease is None and not self.live:
-                self._wants_wake = True
-                return False
-            if lease is None:  # the daemon uses all slots: it is overloaded
-                self.dropped("", frame.info.seq, "superseded")
-                return True
-            item = _Copied(frame.info, lease)
-        self._sent += 1
-        self._last_ns = frame.info.captured_ns
-        self._sender.put(_Item(self, item))
-        return True
-
-    def is_settled(self, source: str) -> bool:  # noqa: ARG002
-        self._wants_wake = True
-        return self._sent == self._returned
-
-    def captured(self, source: str) -> None:
-        """The daemon counts frames and skipped pictures when it receives them."""
-
-    def dropped(self, source: str, seq: int, cause: str) -> None:  # noqa: ARG002
-        self._send(PictureSkipped(self.number, seq, cause))
-
-    def passed_over(self, source: str, counts: Mapping[str, int]) -> None:  # noqa: ARG002
-        self._send(PassedOver(self.number, dict(counts)))
-
-    def announce(
-        self,
-        source: str,  # noqa: ARG002
-        session: str | None,
-        state: State,
-        reason: str | None,
-        retry_in_s: float | None,
-        format: VideoFormat | None,
-    ) -> None:
-        self._send(StateChanged(self.number, session, state, reason, retry_in_s, format))
-
-    def admit(self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat) -> Future[None]:  # noqa: ARG002
-        self._on_quota, self._connection = on_quota, next(self._connections)
-        self._answer = Future() if self._has_admission else ADMITTED
-        answer = self._answer
-        self._send(Connected(self.number, self._connection, fps, format))
-        return answer
-
-    def release(self, source: str) -> None:  # noqa: ARG002
-        self._on_quota = None
-        self._send(Disconnected(self.number))
-
-    def is_watched(self, source: str) -> bool:  # noqa: ARG002
-        return self._is_watched
-
-    def put_packet(self, source: str, session: str, info: PacketInfo, data: bytes) -> None:  # noqa: ARG002
-        if self._packets_queued - self._packets_sent + len(data) > _MAX_PACKET_BYTES:
-            data = b""  # the daemon counts it as lost
-        self._packets_queued += len(data)
-        last = max(0, (len(data) - 1) // _PART_BYTES * _PART_BYTES)
-        for at in range(0, last, _PART_BYTES):
-            self._send(PacketPart(self.number, session, None, data[at : at + _PART_BYTES]))
-        self._send(PacketPart(self.number, session, info, data[last:]))
-
-    # --- for the thread that receives ------------------------------------------------------------------------------
-
-    def watch(self, *, on: bool) -> None:
-        """Whether the packets are wanted."""
-        self._is_watched = on
-
-    def on_returned(self) -> None:
-        """The daemon has returned a frame."""
-        self._returned += 1
-        if self._wants_wake and self._sent - self._returned <= self._depth // 2:
-            self._wants_wake = False
-            if self._wake is not None:
-                self._wake()
-
-    def on_admission_reply(self, message: AdmissionReply) -> None:
-        if message.connection == self._connection and not self._answer.done():
-            if message.refusal is None:
-                self._answer.set_result(None)
-            else:
-                self._answer.set_exception(SourceError(message.refusal))
-
-    def on_quota_changed(self, message: QuotaChanged) -> None:
-        on_quota = self._on_quota
-        if message.connection == self._connection and on_quota is not None:
-            on_quota(message.quota)
-
-    def end(self, failure: str | None) -> None:
-        """The source has ended; its memory is closed once the daemon has returned it."""
-        self._send(Ended(self.number, failure))
-        self._retire()
-
-    # --- for the thread that sends ---------------------------------------------------------------------------------
-
-    def on_packet_sent(self, size: int) -> None:
-        self._packets_sent += size
-
-    # ---------------------------------------------------------------------------------------------------------------
-
-    def _is_full(self) -> bool:
-        return self._sent - self._returned >= self._depth
-
-    def _would_replace(self, hold_ns: int) -> bool:
-        """Whether one frame is being detected and another waits that was captured less than `hold_ns` ago."""
-        return self._sent - self._returned > 1 and self._sender.clock.monotonic_ns() - self._last_ns < hold_ns
-
-    def _retire(self) -> None:
-        if self._buffers:
-            self._sender.retire(self._buffers)
-            self._buffers = None
-
-    def _send(self, message: ProcessMessage) -> None:
-        """Queue a message behind everything that was queued before."""
-        self._sender.put(_Item(self, message))
-
-    def _copy(self, image: HostImage) -> BufferLease[HostSlot] | None:
-        """Copy a picture to shared memory; None if no slot is free."""
-        size = image.bgr.nbytes
-        if self._buffers is None or self._buffer_bytes != size:
-            self._retire()
-            memory = HostMemory(size * self._slots)
-            self._buffers = BufferPool([HostSlot(memory, size * number) for number in range(self._slots)])
-            self._buffer_bytes = size
-        lease = self._buffers.try_acquire()
-        if lease:
-            view(lease.slot.memory.pointer + lease.slot.offset, image.bgr.shape)[:] = image.bgr
-        return lease
 
 
 class FrameSender:
@@ -265,8 +47,8 @@ class FrameSender:
 
     def __init__(self, channel: Channel, decoder_pool: DecoderPool, clock: Clock, *, live: bool) -> None:
         self._channel, self._decoder_pool, self.clock, self._live = channel, decoder_pool, clock, live
-        self._queue: SimpleQueue[_Item | None] = SimpleQueue()
-        self._blocked: dict[FrameForwarder, deque[_Item]] = {}  # begins with a picture that is not ready
+        self._queue: SimpleQueue[Outgoing | None] = SimpleQueue()
+        self._blocked: dict[FrameForwarder, deque[Outgoing]] = {}  # begins with a picture that is not ready
         self._pause = StopToken()  # never set: waited on while frames gather
         # Leases of the frames that the daemon has, by memory number and offset.
         self._outstanding: dict[tuple[int, int], tuple[FrameForwarder, object]] = {}
@@ -276,12 +58,12 @@ class FrameSender:
         self._retired: list[BufferPool[HostSlot]] = []
         self._lock = threading.Lock()  # for `_retired`
 
-    def put(self, item: _Item) -> None:
+    def put(self, item: Outgoing) -> None:
         self._queue.put(item)
 
     def send(self, message: ProcessMessage) -> None:
         """Queue a message behind everything that was queued before."""
-        self._queue.put(_Item(None, message))
+        self._queue.put(Outgoing(None, message))
 
     def retire(self, buffers: BufferPool[HostSlot]) -> None:
         """Close a pool's memory once all its slots are returned."""
@@ -354,7 +136,7 @@ class FrameSender:
             return False
         return True
 
-    def _enqueue(self, item: _Item, batch: list[ProcessMessage]) -> None:
+    def _enqueue(self, item: Outgoing, batch: list[ProcessMessage]) -> None:
         """Add a message, unless its feed is blocked."""
         feed = item.feed
         if feed and isinstance(item.content, PacketPart):  # as large as a packet of the channel may be
@@ -375,7 +157,7 @@ class FrameSender:
         if not waiting:
             del self._blocked[feed]
 
-    def _add(self, item: _Item, batch: list[ProcessMessage]) -> None:
+    def _add(self, item: Outgoing, batch: list[ProcessMessage]) -> None:
         """Add what can be sent."""
         content, feed = item.content, item.feed
         if isinstance(content, ProcessMessage):
@@ -402,8 +184,7 @@ class FrameSender:
         else:
             kind = image.pitch, image.bt709, image.full_range, image.turns
             format = FrameFormat(*common, image.chroma - image.luma, *kind)
-        if format != feed.format:
-            feed.format = format
+        if feed.is_news(format):
             batch.append(format)
 
     def _register_outstanding(self, feed: FrameForwarder, lease: Any, *, device: bool) -> tuple[int, int]:
@@ -429,7 +210,7 @@ def _of_frame(info: FrameInfo) -> tuple[int, int | None, int, int, int, int, boo
     return info.seq, info.pts, info.captured_ns, info.captured_at, info.decode, info.lateness, info.corrupt
 
 
-def _is_ready(item: _Item) -> bool:
+def _is_ready(item: Outgoing) -> bool:
     """Whether an item can be sent; messages always can."""
     if not isinstance(item.content, Frame):
         return True

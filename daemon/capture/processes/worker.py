@@ -5,57 +5,25 @@ The pool's thread alone uses it. Nothing here blocks: slow conditions are checke
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import structlog
 
-from daemon.capture.processes.channel import Channel, NoDescriptorError, pair
+from daemon.capture.processes.channel import NoDescriptorError
+from daemon.capture.processes.inbox import Inbox
 from daemon.capture.processes.main import Task, WorkerConfig
-from daemon.capture.processes.protocol import (
-    Abandon,
-    Add,
-    AdmissionReply,
-    Connected,
-    DeviceFrame,
-    Disconnected,
-    Ended,
-    Failed,
-    FrameFormat,
-    FromCapture,
-    Heartbeat,
-    HostFrame,
-    MemoryClosed,
-    NewMemory,
-    PacketPart,
-    PassedOver,
-    PictureSkipped,
-    ProcessMessage,
-    QuotaChanged,
-    Remove,
-    Retry,
-    Returned,
-    StateChanged,
-    StopAll,
-    Watch,
-)
+from daemon.capture.processes.protocol import Abandon, Add, Remove, Retry, StopAll, Watch
 from daemon.capture.processes.remote import RemoteCapture
+from daemon.capture.processes.run import ProcessRun
 from daemon.capture.sinks import DaemonSinks
-from daemon.errors import SourceError
-from daemon.pipeline.frames import Frame
-from daemon.sources.buffers import HostMapper, Mapper, RemoteLease, SharedMemory, view
-from daemon.system.children import Child, reap, spawn
+from daemon.sources.buffers import Mapper
+from daemon.system.children import reap
 from daemon.system.runtime import Runtime
-from detectors.port import DeviceImage, HostImage
 
 log = structlog.get_logger(__name__)
-_MAX_SLOTS = 1024  # in one packet
-PROGRAM = "daemon.capture.processes.main"
 _PACKETS = 16  # from one process before the others are served
 _BUSY_MS = 2  # returned buffers do not wake the poll; this bounds how long a source waits to hear of one
 _CLOSING_MS = 10
@@ -66,65 +34,14 @@ _PAUSED_NS = 5_000_000_000  # a longer gap between two runs means that the whole
 _MAX_PAUSE_FACTOR = 30  # times the first pause
 
 
-@dataclass
-class _Run:
-    """One process.
-
-    Attributes:
-        captures: numbers of its captures, ended ones included.
-        started_ns, heard_ns: monotonic times of its start and of its last message.
-        memories: its memory, by number.
-        formats: of the frames of its captures.
-        returned: slots that the daemon has released and not yet returned.
-        outstanding: number of slots that are not returned yet.
-        unsent: messages to it.
-        parts: of packets of video that are not complete, by capture.
-        problem: why it will end, by its own message.
-        closed_ns: monotonic time at which its socket was found closed; None while it is open.
-        killed_ns: monotonic time at which it was killed.
-        is_reported: its sources are reported as down.
-    """
-
-    process: Child
-    channel: Channel
-    captures: set[int]
-    started_ns: int
-    heard_ns: int
-    memories: dict[int, SharedMemory] = field(default_factory=dict)
-    formats: dict[int, FrameFormat] = field(default_factory=dict)
-    returned: deque[tuple[int, int]] = field(default_factory=deque)
-    outstanding: int = 0
-    unsent: deque[ProcessMessage] = field(default_factory=deque)
-    parts: dict[int, list[bytes]] = field(default_factory=dict)
-    problem: str | None = None
-    closed_ns: int | None = None
-    killed_ns: int | None = None
-    is_reported: bool = False
-
-    @property
-    def all_free(self) -> bool:
-        """Whether the daemon uses none of its memory."""
-        return len(self.returned) == self.outstanding
-
-    def kill(self, now_ns: int) -> None:
-        if self.killed_ns is None:
-            self.killed_ns = now_ns
-            self.process.kill()
-
-    def release(self) -> None:
-        """Unmap its memory; it must have ended, and its memory must be free."""
-        for memory in self.memories.values():
-            memory.close()
-        self.memories.clear()
-
-
 class CaptureProcess:
     """One capture process and, when it dies, the next one for the same sources.
 
+    Args:
+        mapper: see `Inbox`.
+
     Attributes:
         on_gpu: the GPU decodes its sources.
-        mapper: maps its GPU memory; set before the start.
-        memory: see `WorkerPool`.
     """
 
     def __init__(
@@ -136,17 +53,16 @@ class CaptureProcess:
         runtime: Runtime,
         *,
         on_gpu: bool,
+        mapper: Mapper | None = None,
     ) -> None:
         self.on_gpu = on_gpu
-        self.mapper: Mapper = HostMapper()
-        self.memory = 0
         self._number, self._captures = number, {capture.number: capture for capture in captures}
-        self._config, self._host, self._sinks = config, HostMapper(), sinks
+        self._config, self._sinks = config, sinks
+        self._inbox = Inbox(self._captures, sinks, mapper)
         self._clock, self._limits = runtime.clock, runtime.limits
-        self._frames: list[Frame] = []  # for the board
-        self._current: _Run | None = None
-        self._closing: list[_Run] = []  # socket closed, perhaps still running
-        self._dead: list[_Run] = []  # ended, but their pictures are still in use
+        self._current: ProcessRun | None = None
+        self._closing: list[ProcessRun] = []  # socket closed, perhaps still running
+        self._dead: list[ProcessRun] = []  # ended, but their pictures are still in use
         self._stopping = False
         self._has_ending = False  # some captures will end
         self._pause = runtime.limits.worker_pause
@@ -154,26 +70,16 @@ class CaptureProcess:
         self._idle_ns: int | None = None  # monotonic time since when it has no source
         self._no_descriptor_ns: int | None = None  # monotonic time at which a descriptor was missing for its memory
         self._last_run_ns = runtime.clock.monotonic_ns()
-        self._handlers: Mapping[type[ProcessMessage], Callable[[_Run, Any], None]] = {
-            FrameFormat: self._on_frame_format,
-            DeviceFrame: self._on_device_frame,
-            HostFrame: self._on_host_frame,
-            PictureSkipped: self._on_picture_skipped,
-            PassedOver: self._on_passed_over,
-            StateChanged: self._on_state_changed,
-            Connected: self._on_connected,
-            Disconnected: self._on_disconnected,
-            Ended: self._on_ended,
-            MemoryClosed: self._on_memory_closed,
-            Heartbeat: self._on_heartbeat,
-            Failed: self._on_failed,
-            PacketPart: self._on_packet_part,
-        }
 
     @property
     def pid(self) -> int | None:
         now = self._current
         return now.process.pid if now else None
+
+    @property
+    def memory(self) -> int:
+        """See `WorkerPool`."""
+        return self._inbox.memory
 
     @property
     def poll_ms(self) -> int:
@@ -222,7 +128,7 @@ class CaptureProcess:
         if not tasks:
             return
         try:
-            self._current = self._spawn(replace(self._config, tasks=tasks))
+            self._current = ProcessRun.begin(replace(self._config, tasks=tasks), self._clock.monotonic_ns())
         except OSError as error:  # no descriptor or no process
             self._schedule_restart([*self._captures.values()], f"no capture process can be started: {error.strerror}")
             return
@@ -249,7 +155,8 @@ class CaptureProcess:
 
     def remove(self, capture: RemoteCapture) -> None:
         """Ask a source to end."""
-        capture.is_leaving = self._has_ending = True
+        capture.leave()
+        self._has_ending = True
         if self._current and capture.number in self._current.captures:
             self._current.unsent.append(Remove(capture.number))
 
@@ -315,10 +222,10 @@ class CaptureProcess:
             while packets < _PACKETS and (run := self._current) and self._receive_packet(run):
                 packets += 1
         finally:
-            self._put_frames()
+            self._inbox.put_frames()
         return packets > 0
 
-    def _receive_packet(self, run: _Run) -> bool:
+    def _receive_packet(self, run: ProcessRun) -> bool:
         """Receive the messages of one packet; returns whether one came."""
         try:
             received = run.channel.receive()
@@ -328,13 +235,9 @@ class CaptureProcess:
             messages, fd = received
             if not messages:
                 return False
-            run.heard_ns, self._no_descriptor_ns = self._clock.monotonic_ns(), None
-            handlers = self._handlers
-            for message in messages:
-                if isinstance(message, NewMemory):
-                    self._on_new_memory(run, message, fd)
-                else:
-                    handlers[type(message)](run, message)
+            run.note_sign_of_life(self._clock.monotonic_ns())
+            self._no_descriptor_ns = None
+            self._inbox.take(run, messages, fd)
         except NoDescriptorError:
             raise
         except OSError as error:
@@ -356,8 +259,8 @@ class CaptureProcess:
         if run.killed_ns is not None or run.process.poll():
             self._on_closed(run)
 
-    def _replace(self, run: _Run, problem: str) -> None:
-        run.problem = problem
+    def _replace(self, run: ProcessRun, problem: str) -> None:
+        run.blame(problem)
         run.kill(self._clock.monotonic_ns())
         self._on_closed(run)
 
@@ -377,8 +280,8 @@ class CaptureProcess:
         run = self._current
         if run:
             if now - before > _PAUSED_NS:  # its messages meanwhile have not been read
-                run.heard_ns = now
-            self._send(run)
+                run.note_sign_of_life(now)
+            run.send()
             self._check(run)
         if self._due_ns is not None and now >= self._due_ns and self._has_room():
             self.start()
@@ -405,53 +308,28 @@ class CaptureProcess:
 
     # --- the process -----------------------------------------------------------------------------------------------
 
-    def _spawn(self, config: WorkerConfig) -> _Run:
-        """Start a process."""
-        mine, theirs = pair()
-        try:
-            process = spawn(PROGRAM, config, [theirs.fileno()])
-        except BaseException:
-            mine.close()
-            raise
-        finally:
-            theirs.close()
-        now = self._clock.monotonic_ns()
-        return _Run(process, Channel(mine, FromCapture), {task.capture for task in config.tasks}, now, now)
-
-    def _send(self, run: _Run) -> None:
-        if run.returned:
-            slots = [run.returned.popleft() for _ in range(min(len(run.returned), _MAX_SLOTS))]
-            run.outstanding -= len(slots)
-            run.unsent.append(Returned(slots))
-        try:
-            while run.unsent and run.channel.send([run.unsent[0]]):
-                run.unsent.popleft()
-        except OSError:  # it has ended; its last messages are still to be read
-            run.unsent.clear()
-
-    def _check(self, run: _Run) -> None:
+    def _check(self, run: ProcessRun) -> None:
         """Kill a process that is stuck."""
         now = self._clock.monotonic_ns()
-        has_begun = run.heard_ns > run.started_ns
-        limit = self._limits.worker_silence if has_begun else self._limits.worker_start
+        limit = self._limits.worker_silence if run.has_spoken else self._limits.worker_start
         if run.killed_ns is None and now - run.heard_ns > limit * 1e9:
             lacks_descriptor = self._no_descriptor_ns is not None
             what = "no file descriptor for its memory" if lacks_descriptor else "no sign of life"
-            run.problem = run.problem or f"{what} for {limit:.0f} s"
+            run.blame(run.problem or f"{what} for {limit:.0f} s")
             run.kill(now)
         elif run.killed_ns is not None and now - run.killed_ns > self._limits.worker_exit * 1e9:
             self._on_closed(run)  # a thread in the kernel, or a library's child process, keeps the socket open
 
-    def _on_closed(self, run: _Run) -> None:
+    def _on_closed(self, run: ProcessRun) -> None:
         """Its socket is closed: it has ended, or will soon."""
-        self._put_frames()  # before its sources end
-        run.channel.close()
-        run.closed_ns = self._clock.monotonic_ns()
-        self._current, self._no_descriptor_ns, self.memory = None, None, 0
+        self._inbox.put_frames()  # before its sources end
+        run.close(self._clock.monotonic_ns())
+        self._inbox.forget_memory()
+        self._current = self._no_descriptor_ns = None
         self._closing.append(run)
         self._reap(run)
 
-    def _reap(self, run: _Run) -> None:
+    def _reap(self, run: ProcessRun) -> None:
         """Reap the process; kill it if it takes too long, and go on without it if even that fails."""
         now, code = self._clock.monotonic_ns(), run.process.poll()
         if code is not None:
@@ -464,11 +342,10 @@ class CaptureProcess:
         elif now - max(run.killed_ns, run.closed_ns or 0) > self._limits.worker_exit * 1e9:
             self._on_worker_lost(run, "it cannot be killed: the kernel holds it")
 
-    def _on_worker_lost(self, run: _Run, how: str) -> None:
+    def _on_worker_lost(self, run: ProcessRun, how: str) -> None:
         """Report the loss to its sources."""
-        if run.is_reported:
+        if not run.report_once():
             return
-        run.is_reported = True
         lost = [capture for capture in self._captures.values() if capture.number in run.captures]
         if lost:
             if self._clock.monotonic_ns() - run.started_ns > self._limits.worker_lived * 1e9:
@@ -486,9 +363,10 @@ class CaptureProcess:
                 self._end(capture, None)
             elif not capture.is_leaving and capture.plays_once and capture.seq > capture.first_seq:
                 # Part of it was published: a restart would publish the same frames twice.
-                capture.broken, self._has_ending = reason, True
+                capture.break_off(reason)
+                self._has_ending = True
             elif not capture.is_leaving:
-                capture.state, capture.format = "down", None
+                capture.note_state("down", None)
                 self._sinks.announce(capture.id, None, "down", reason, self._pause, None)
         if any(capture.continues for capture in self._captures.values()):
             self._due_ns = self._clock.monotonic_ns() + round(self._pause * 1e9)
@@ -498,127 +376,9 @@ class CaptureProcess:
         """End a capture on behalf of its process."""
         del self._captures[capture.number]
         self._sinks.admission.release(capture.id)
-        capture.state, capture.failure, capture.format = "ended", failure, None
+        capture.note_state("ended", None)
         self._sinks.announce(capture.id, None, "ended", failure or reason, None, None)
-        capture.end.set()
-
-    # --- messages --------------------------------------------------------------------------------------------------
-    # For a capture that is unknown by now frames are returned at once, and other messages are ignored.
-
-    def _on_frame_format(self, run: _Run, message: FrameFormat) -> None:
-        run.formats[message.capture] = message
-
-    def _on_device_frame(self, run: _Run, message: DeviceFrame) -> None:
-        memory, offset = message.memory, message.offset
-        run.outstanding += 1
-        lease = RemoteLease(run.returned, memory, offset)
-        if not (capture := self._captures.get(message.capture)):
-            return
-        form = run.formats[message.capture]
-        luma = run.memories[memory].pointer + offset
-        image = DeviceImage(
-            luma, luma + form.chroma, form.pitch, form.width, form.height, form.bt709, form.full_range, 0, lease,
-            form.turns,
-        )  # fmt: skip
-        self._accept(capture, Frame(message.info(capture.id, form), image))
-
-    def _on_host_frame(self, run: _Run, message: HostFrame) -> None:
-        run.outstanding += 1
-        lease = RemoteLease(run.returned, message.memory, message.offset)
-        if not (capture := self._captures.get(message.capture)):
-            return
-        form, address = run.formats[message.capture], run.memories[message.memory].pointer + message.offset
-        image = HostImage(view(address, (form.height, form.width, 3), lease))
-        self._accept(capture, Frame(message.info(capture.id, form), image))
-
-    def _accept(self, capture: RemoteCapture, frame: Frame) -> None:
-        capture.seq = frame.info.seq + 1
-        self._sinks.ledger.captured(capture.id)
-        self._frames.append(frame)
-
-    def _put_frames(self) -> None:
-        if self._frames:
-            self._sinks.board.put_all(self._frames)
-            self._frames.clear()
-
-    def _on_picture_skipped(self, _: _Run, message: PictureSkipped) -> None:
-        if capture := self._captures.get(message.capture):
-            capture.seq = message.seq + 1
-            self._sinks.ledger.captured(capture.id)
-            self._sinks.ledger.dropped(capture.id, message.seq, message.cause)
-
-    def _on_passed_over(self, _: _Run, message: PassedOver) -> None:
-        if capture := self._captures.get(message.capture):
-            self._sinks.ledger.passed_over(capture.id, message.counts)
-
-    def _on_state_changed(self, _: _Run, message: StateChanged) -> None:
-        if not (capture := self._captures.get(message.capture)):
-            return
-        capture.state = message.state
-        if message.state not in ("up", "stalled"):
-            capture.format = None
-        elif message.format:
-            capture.format = message.format
-        if message.state == "ended":
-            self._put_frames()
-        self._sinks.announce(
-            capture.id, message.session, message.state, message.reason, message.retry_in_s, message.format
-        )
-
-    def _on_connected(self, run: _Run, message: Connected) -> None:
-        if not (capture := self._captures.get(message.capture)):
-            return
-        number, connection = message.capture, message.connection
-        answer = self._sinks.admission.admit(
-            capture.id,
-            message.fps,
-            lambda quota: run.unsent.append(QuotaChanged(number, connection, quota)),
-            message.format,
-        )
-        refusal = answer.exception()
-        if refusal is not None and not isinstance(refusal, SourceError):
-            raise refusal
-        if self._sinks.packets.is_watched(capture.id):  # its process may be new
-            run.unsent.append(Watch(number, True))
-        run.unsent.append(AdmissionReply(number, connection, None if refusal is None else str(refusal)))
-
-    def _on_disconnected(self, _: _Run, message: Disconnected) -> None:
-        if capture := self._captures.get(message.capture):
-            self._sinks.admission.release(capture.id)
-
-    def _on_ended(self, run: _Run, message: Ended) -> None:
-        run.formats.pop(message.capture, None)
-        if capture := self._captures.pop(message.capture, None):
-            self._put_frames()  # once the last source has ended, the board takes no more
-            capture.failure = message.failure
-            capture.end.set()
-
-    def _on_packet_part(self, run: _Run, message: PacketPart) -> None:
-        parts = run.parts.setdefault(message.capture, [])
-        parts.append(message.data)
-        if message.info is None:
-            return
-        del run.parts[message.capture]
-        if capture := self._captures.get(message.capture):
-            self._sinks.packets.put_packet(capture.id, message.session, message.info, b"".join(parts))
-
-    def _on_new_memory(self, run: _Run, message: NewMemory, fd: int | None) -> None:
-        if fd is None:
-            raise ValueError("memory without a descriptor")
-        try:
-            mapper = self.mapper if message.device else self._host
-            run.memories[message.number] = mapper.map(fd, message.size)
-        finally:
-            os.close(fd)
-
-    def _on_memory_closed(self, run: _Run, message: MemoryClosed) -> None:
-        run.memories.pop(message.number).close()
-
-    def _on_heartbeat(self, _: _Run, message: Heartbeat) -> None:
-        self.memory = message.memory
-
-    def _on_failed(self, run: _Run, message: Failed) -> None:
-        run.problem = message.reason
+        capture.finish(failure)
 
 
 def _exit_message(code: int) -> str:
