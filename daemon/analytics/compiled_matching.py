@@ -26,7 +26,7 @@ _RUN = 16  # places that are sorted one by one
 
 
 @compiled
-def corners(tracks, track):
+def corners_of(tracks, track):
     across, down = max(tracks[2, track], 0.0) * 0.5, max(tracks[3, track], 0.0) * 0.5
     x, y = tracks[0, track], tracks[1, track]
     return x - across, y - down, x + across, y + down
@@ -42,7 +42,7 @@ def match(
     lefts, tops = edges[0, first_box:last_box], edges[1, first_box:last_box]
     rights, bottoms = edges[2, first_box:last_box], edges[3, first_box:last_box]
     for track in range(begin, end):
-        left, top, right, bottom = corners(tracks, track)
+        left, top, right, bottom = corners_of(tracks, track)
         confirmed, group = numbers[ID, track] > 0, numbers[GROUP, track]
         missed = numbers[MISSED, track]
         recent = confirmed and missed <= MAX_MISSED

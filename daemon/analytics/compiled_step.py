@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from daemon.analytics import motion
-from daemon.analytics.compiled_matching import ZERO, iou, match
+from daemon.analytics.compiled_matching import ZERO, corners_of, iou, match
 from daemon.analytics.grouping import Grouping
 from daemon.analytics.jit import compiled, inlined
 from daemon.analytics.track_step import (
@@ -159,14 +159,14 @@ def _confirm(
         box = box_of[track - begin]
         if numbers[ID, track] < 0:
             young[youngs] = numbers[ID, track]
-            left, top, right, bottom = corners(tracks, track)
+            left, top, right, bottom = corners_of(tracks, track)
             young_corners[youngs, 0], young_corners[youngs, 1] = left, top
             young_corners[youngs, 2], young_corners[youngs, 3] = right, bottom
             youngs += 1
         elif box >= 0:
             ids[box], ages[box] = numbers[ID, track], now - numbers[BORN, track]
             labels[box] = class_of[numbers[GROUP, track], _elected(tracks, track)]
-            corners[box, 0], corners[box, 1], corners[box, 2], corners[box, 3] = corners(tracks, track)
+            corners[box, 0], corners[box, 1], corners[box, 2], corners[box, 3] = corners_of(tracks, track)
             velocity[box, 0], velocity[box, 1] = tracks[4, track], tracks[5, track]
     return last_id, names, youngs
 
