@@ -31,8 +31,8 @@ class LeasedMembership:
         self.lease: LeaseKeeper | None = None
         self.joins = self.lost = 0
 
-    def take(self, membership: Membership) -> None:
-        """Hold this one from now on."""
+    def hold(self, membership: Membership) -> None:
+        """This is the one from now on."""
         self.lease = self._keep(membership.renewal, self._ttl_s)
         self.lease.start()
         self._grants.set_lease(self.lease)

@@ -293,7 +293,7 @@ class Member(ThreadPart):
             self._calls.begin(Call(membership.leave, lambda _: None, lambda _: None))
             return
         self._reports = Reports(self._clock)
-        self._held.take(membership)
+        self._held.hold(membership)
         self._pause.succeed()
         log.info("joined the fleet", fleet=self._config.name, member=self._context.name)
         self._first.succeed()
