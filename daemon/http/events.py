@@ -58,36 +58,17 @@ class EventOperations:
 
     def operations(self) -> list[Operation]:
         return [
-            Operation(
-                method="GET",
-                path="/api/v1/events",
-                handler=self._list,
-                right="view",
-                summary="Events of the journal: those behind `since`, or else the newest",
-                answers={200: Answer("In the order of their numbers", _EVENTS)},
-                errors=(400, 404, 503),
-                parameters=_QUERY,
-            ),
-            Operation(
-                method="GET",
-                path="/api/v1/events/{id}/snapshot.jpg",
-                handler=self._show_picture,
-                right="view",
-                summary="The picture of an event",
-                answers={200: JPEG},
-                errors=(404,),
-            ),
-            Operation(
-                method="GET",
-                path="/api/v1/counts",
-                handler=self._list_counts,
-                right="view",
-                summary="Totals and occupancy of each source",
-                answers={200: Answer("Now", _ALL_COUNTS)},
-                errors=(400,),
-                parameters=(_SOURCE,),
-            ),
-        ]
+            Operation("GET", "/api/v1/events", self._list, "view",
+                      "Events of the journal: those behind `since`, or else the newest",
+                      {200: Answer("In the order of their numbers", _EVENTS)},
+                      errors=(400, 404, 503), parameters=_QUERY),
+            Operation("GET", "/api/v1/events/{id}/snapshot.jpg", self._show_picture, "view",
+                      "The picture of an event", {200: JPEG},
+                      errors=(404,)),
+            Operation("GET", "/api/v1/counts", self._list_counts, "view",
+                      "Totals and occupancy of each source", {200: Answer("Now", _ALL_COUNTS)},
+                      errors=(400,), parameters=(_SOURCE,)),
+        ]  # fmt: skip
 
     async def _list(self, request: Request) -> Response:
         query, journal = _query_of(request), self._events.journal

@@ -211,38 +211,18 @@ class FleetOperations:
         self._commands = commands
 
     def operations(self) -> list[Operation]:
-        status = Operation(
-            method="GET",
-            path="/api/v1/fleet",
-            handler=self._status,
-            right="view",
-            summary="The fleet, and this member",
-            answers={200: Answer("It", _FLEET)},
-            errors=(404, 503),
-        )
+        status = Operation("GET", "/api/v1/fleet", self._status, "view",
+                           "The fleet, and this member", {200: Answer("It", _FLEET)},
+                           errors=(404, 503))  # fmt: skip
         commands = [
-            Operation(
-                method="POST",
-                path=f"/api/v1/fleet/{name}",
-                handler=partial(self._run, command),
-                right="operate",
-                summary=command.summary,
-                answers={200: Answer("Done", command.answer)},
-                errors=(404, 409, 422, 503),
-                body=command.body,
-            )
+            Operation("POST", f"/api/v1/fleet/{name}", partial(self._run, command), "operate",
+                      command.summary, {200: Answer("Done", command.answer)},
+                      errors=(404, 409, 422, 503), body=command.body)
             for name, command in _COMMANDS.items()
-        ]
-        other = Operation(
-            method="POST",
-            path="/api/v1/fleet/{command}",
-            handler=self._refuse,
-            right="operate",
-            summary="Any other command is refused, with the names of those that there are",
-            answers={},
-            errors=(404,),
-            body=OBJECT,
-        )
+        ]  # fmt: skip
+        other = Operation("POST", "/api/v1/fleet/{command}", self._refuse, "operate",
+                          "Any other command is refused, with the names of those that there are", {},
+                          errors=(404,), body=OBJECT)  # fmt: skip
         return [status, *commands, other]
 
     async def _status(self, _: Request) -> Response:

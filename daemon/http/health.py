@@ -55,4 +55,4 @@ class HealthOperations:
 
 def _operation(path: str, handler: Handler, summary: str) -> Operation:
     answers = {200: Answer("Yes", _HEALTH), 503: Answer("No, and why", _HEALTH)}
-    return Operation(method="GET", path=path, handler=handler, right="public", summary=summary, answers=answers)
+    return Operation("GET", path, handler, "public", summary, answers)

@@ -59,7 +59,7 @@ class Answer:
     media_type: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Operation:
     """A row of the table.
 

@@ -58,40 +58,15 @@ class OverviewOperations:
 
     def operations(self) -> list[Operation]:
         return [
-            Operation(
-                method="GET",
-                path="/metrics",
-                handler=self._metrics,
-                right="local",
-                summary="Figures for Prometheus",
-                answers={200: Answer("text")},
-            ),
-            Operation(
-                method="GET",
-                path="/api/v1/daemon",
-                handler=self._show_daemon,
-                right="view",
-                summary="This daemon, for the page",
-                answers={200: Answer("It", _DAEMON)},
-            ),
-            Operation(
-                method="GET",
-                path="/api/v1/config",
-                handler=self._show_config,
-                right="view",
-                summary="Without secrets",
-                answers={200: Answer("It", OBJECT)},
-            ),
-            Operation(
-                method="POST",
-                path="/api/v1/reload",
-                handler=self._reload,
-                right="operate",
-                summary="Read the file again",
-                answers={200: Answer("What changed", OBJECT)},
-                errors=(409, 422, 503, 504),
-            ),
-        ]
+            Operation("GET", "/metrics", self._metrics, "local", "Figures for Prometheus", {200: Answer("text")}),
+            Operation("GET", "/api/v1/daemon", self._show_daemon, "view",
+                      "This daemon, for the page", {200: Answer("It", _DAEMON)}),
+            Operation("GET", "/api/v1/config", self._show_config, "view",
+                      "Without secrets", {200: Answer("It", OBJECT)}),
+            Operation("POST", "/api/v1/reload", self._reload, "operate",
+                      "Read the file again", {200: Answer("What changed", OBJECT)},
+                      errors=(409, 422, 503, 504)),
+        ]  # fmt: skip
 
     async def _metrics(self, _: Request) -> Response:
         text = await to_thread.run_sync(self._exposition.text, limiter=self._scrapes)

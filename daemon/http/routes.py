@@ -23,14 +23,7 @@ def application(operations: Sequence[Operation], access: Access) -> Starlette:
     async def describe(_: Request) -> Response:
         return json_answer(described)
 
-    own = Operation(
-        method="GET",
-        path="/openapi.json",
-        handler=describe,
-        right="local",
-        summary="This",
-        answers={200: Answer("This", ANYTHING)},
-    )
+    own = Operation("GET", "/openapi.json", describe, "local", "This", {200: Answer("This", ANYTHING)})
     table = [*operations, own]
     described = document(table)
     routes = [Route(row.path, _guarded(row, access), methods=[row.method]) for row in table]

@@ -33,18 +33,11 @@ class CheckOperations:
 
     def operations(self) -> list[Operation]:
         return [
-            Operation(
-                method="POST",
-                path="/api/v1/check",
-                handler=self._check,
-                right="operate",
-                summary="Try a source that would be added, or changes of the one that `id` names",
-                answers={200: Answer("Whether it would work, and why not", _CHECK)},
-                errors=(422, 503, 504),
-                parameters=(Parameter("id", {"type": "string"}),),
-                body=PATCH,
-            )
-        ]
+            Operation("POST", "/api/v1/check", self._check, "operate",
+                      "Try a source that would be added, or changes of the one that `id` names",
+                      {200: Answer("Whether it would work, and why not", _CHECK)},
+                      errors=(422, 503, 504), parameters=(Parameter("id", {"type": "string"}),), body=PATCH)
+        ]  # fmt: skip
 
     async def _check(self, request: Request) -> Response:
         """Whether a source could be added, or changed if `id` names one; says what would be refused, or goes wrong."""

@@ -29,17 +29,9 @@ class PictureOperations:
 
     def operations(self) -> list[Operation]:
         return [
-            Operation(
-                method="GET",
-                path="/api/v1/sources/{id}/snapshot.jpg",
-                handler=self._snapshot,
-                right="view",
-                summary="Its next frame",
-                answers={200: JPEG},
-                errors=(404, 409, 503, 504),
-                parameters=(Parameter("boxes", {"type": "boolean"}),),
-            )
-        ]
+            Operation("GET", "/api/v1/sources/{id}/snapshot.jpg", self._snapshot, "view", "Its next frame", {200: JPEG},
+                      errors=(404, 409, 503, 504), parameters=(Parameter("boxes", {"type": "boolean"}),))
+        ]  # fmt: skip
 
     async def _snapshot(self, request: Request) -> Response:
         source = self._rows.find(request)

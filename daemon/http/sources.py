@@ -67,67 +67,17 @@ class SourceOperations:
     def operations(self) -> list[Operation]:
         added = {201: Answer("It", _ROW), 202: Answer("It, for the fleet to place", _ROW)}
         return [
-            Operation(
-                method="GET",
-                path=_ALL,
-                handler=self._list,
-                right="view",
-                summary="The sources",
-                answers={200: Answer("All", array(_ROW))},
-            ),
-            Operation(
-                method="POST",
-                path=_ALL,
-                handler=self._add,
-                right="operate",
-                summary="Add a source",
-                answers=added,
-                errors=_OF_EDITS,
-                parameters=(_PERSIST,),
-                body=_SOURCE,
-            ),
-            Operation(
-                method="GET",
-                path=_ONE,
-                handler=self._show,
-                right="view",
-                summary="A source",
-                answers=_IT,
-                errors=(404,),
-            ),
-            Operation(
-                method="PUT",
-                path=_ONE,
-                handler=self._replace,
-                right="operate",
-                summary="Replace it",
-                answers=_IT,
-                errors=(404, 412, *_OF_EDITS),
-                parameters=(_PERSIST, _TAG),
-                body=_SOURCE,
-            ),
-            Operation(
-                method="PATCH",
-                path=_ONE,
-                handler=self._patch,
-                right="operate",
-                summary="Change some of its keys",
-                answers=_IT,
-                errors=(404, 412, *_OF_EDITS),
-                parameters=(_PERSIST, _TAG),
-                body=PATCH,
-            ),
-            Operation(
-                method="DELETE",
-                path=_ONE,
-                handler=self._remove,
-                right="operate",
-                summary="Remove it",
-                answers={204: Answer("Gone")},
-                errors=(404, *_OF_EDITS),
-                parameters=(_PERSIST,),
-            ),
-        ]
+            Operation("GET", _ALL, self._list, "view", "The sources", {200: Answer("All", array(_ROW))}),
+            Operation("POST", _ALL, self._add, "operate", "Add a source", added,
+                      errors=_OF_EDITS, parameters=(_PERSIST,), body=_SOURCE),
+            Operation("GET", _ONE, self._show, "view", "A source", _IT, errors=(404,)),
+            Operation("PUT", _ONE, self._replace, "operate", "Replace it", _IT,
+                      errors=(404, 412, *_OF_EDITS), parameters=(_PERSIST, _TAG), body=_SOURCE),
+            Operation("PATCH", _ONE, self._patch, "operate", "Change some of its keys", _IT,
+                      errors=(404, 412, *_OF_EDITS), parameters=(_PERSIST, _TAG), body=PATCH),
+            Operation("DELETE", _ONE, self._remove, "operate", "Remove it", {204: Answer("Gone")},
+                      errors=(404, *_OF_EDITS), parameters=(_PERSIST,)),
+        ]  # fmt: skip
 
     async def _list(self, _: Request) -> Response:
         return json_answer(self._rows.all())
