@@ -59,7 +59,7 @@ class GateEvaluator(PlacedEvaluator[GateConfig]):
             outside = side.follow(trace, band, begin, scene)
             if outside and side.net and scene.now - side.at >= self._confirm_ns:
                 crossed.append((side.at, number, self._signs[number] * (1 if side.net > 0 else -1)))
-                side.net = 0
+                side.restart()
         for at, number, sign in sorted(crossed):
             self._cross(state, at, number, sign, track, scene)
         state.clearance = min(side.clearance for side in state.sides)

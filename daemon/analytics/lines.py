@@ -59,6 +59,10 @@ class LineCrossingState:
             self.settled, self.net = True, 0
         return True
 
+    def restart(self) -> None:
+        """Count crossings from here on: those of before are done with."""
+        self.net = 0
+
 
 class _LineState(State):
     """Attributes:
@@ -99,7 +103,7 @@ class LineEvaluator(PlacedEvaluator[LineConfig]):
         outside = side.follow(traces[0], self.band * track.height, track.stamp.at, scene)
         if outside and side.net and scene.now - side.at >= self._confirm_ns:
             self._count(state, track, scene)
-            side.net = 0
+            side.restart()
         state.clearance = side.clearance
 
     def wait(self, state: State, track: Track, scene: RuleContext) -> None:

@@ -73,6 +73,10 @@ class _Tracks:
             self.box.take(columns),
         )
 
+    def match(self, box: Indices) -> None:
+        """These are their boxes in this frame."""
+        self.box = box
+
     def beside(self, other: _Tracks) -> _Tracks:
         """With other tracks, which come after those of the same source."""
         both = _Tracks(
@@ -107,7 +111,7 @@ class _Step:
     def run(self) -> StepOutput:
         """Move, match, begin and end tracks."""
         tracks, forgotten = self._predicted()
-        tracks.box = self._matched(tracks)
+        tracks.match(self._matched(tracks))
         self._correct(tracks)
         seen = tracks.box >= 0
         tracks.integers[MISSED] = np.where(seen, 0, tracks.integers[MISSED] + 1)

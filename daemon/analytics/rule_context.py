@@ -52,17 +52,20 @@ class RuleContext:
     width, height: of the newest frame, pixels.
     """
 
-    def __init__(self, source: str, on_event: OnEvent, timeline: Timeline) -> None:
-        self.source, self.timeline = source, timeline
-        self.labels: tuple[str, ...] = ()
+    def __init__(self, source: str, on_event: OnEvent, timeline: Timeline, labels: tuple[str, ...]) -> None:
+        self.source, self.timeline, self.labels = source, timeline, labels
         self.now = timeline.stamp.at
         self.width = self.height = 1
         self._on_event = on_event
         self._back, self._box = 0, None  # type: int, Box | None
 
-    def advance(self, frame: FrameInfo) -> None:
+    def advance(self, frame: FrameInfo, labels: tuple[str, ...]) -> None:
         """Go on to the source's next analysed frame."""
-        self.now = self.timeline.advance(frame)
+        self.now, self.labels = self.timeline.advance(frame), labels
+
+    def resize(self, width: int, height: int) -> None:
+        """The pictures have this size from now on."""
+        self.width, self.height = width, height
 
     def look_back(self, frames: int, stamp: Stamp, box: Box | None) -> None:
         """Look at a frame before the newest one, or again at the newest. Events found there are reported in the newest.

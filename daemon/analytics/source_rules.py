@@ -154,9 +154,8 @@ class SourceRules:
         with self._lock:
             if self._closed or not self._evaluators:
                 return
-            scene, news = self._begin(frame), tracks.news
+            scene, news = self._begin(frame, labels), tracks.news
             if scene is not None:
-                scene.labels = labels
                 if self._has_schedules:
                     self._look_at_clock(frame.captured_at)
                 if search is not None:
@@ -170,17 +169,17 @@ class SourceRules:
                 for evaluator in self._crowds:
                     evaluator.settle(scene)
 
-    def _begin(self, frame: FrameInfo) -> RuleContext | None:
+    def _begin(self, frame: FrameInfo, labels: tuple[str, ...]) -> RuleContext | None:
         """Let time go on; None if the frame is not newer than the last one."""
         scene = self._scene
         if scene is None:
             kept = self._rules.confirm_hits - 1 if self._rules else 0
-            scene = self._scene = RuleContext(self._source, self._on_event, Timeline(frame, kept))
+            scene = self._scene = RuleContext(self._source, self._on_event, Timeline(frame, kept), labels)
             self._fit(scene, frame)
             return scene
         if frame.seq <= scene.timeline.stamp.frame.seq:
             return None
-        scene.advance(frame)
+        scene.advance(frame, labels)
         if frame.width != scene.width or frame.height != scene.height:
             self._fit(scene, frame)
         return scene
@@ -194,7 +193,7 @@ class SourceRules:
                 source=self._source, before=f"{scene.width}x{scene.height}", now=f"{frame.width}x{frame.height}",
             )  # fmt: skip
         self._leave_phase()
-        scene.width, scene.height = frame.width, frame.height
+        scene.resize(frame.width, frame.height)
         for evaluator in self._evaluators:
             evaluator.fit(frame.width, frame.height)
         for track in self._tracks.values():
@@ -210,7 +209,7 @@ class SourceRules:
         left, top = scene.width * MARGIN, scene.height * MARGIN
         right, bottom = scene.width - left, scene.height - top
         for id, class_id, box in zip(tracks.id.tolist(), tracks.class_id.tolist(), tracks.xyxy.tolist()):
-            track = known.get(id)
+            track: Track | None = known.get(id)
             if track is None:
                 if id > 0:
                     self._add(id, class_id, box, tracks, scene)
@@ -262,7 +261,7 @@ class SourceRules:
     def _follow_unknown(self, place: int, tracks: SeenTracks, scene: RuleContext, phase: BroadPhase) -> None:
         """Let all rules look at a track."""
         id, class_id, box = tracks.id.item(place), tracks.class_id.item(place), tracks.xyxy[place].tolist()
-        track = self._tracks.get(id)
+        track: Track | None = self._tracks.get(id)
         if track is None:
             track = self._add(id, class_id, box, tracks, scene)
         else:

@@ -100,6 +100,14 @@ class SourceTracks:
                 self._on_pace(interval if is_slow else 0)
         return self._clock.timeout_ns(own.timeout_ns)
 
+    def put_back(self, rows: Floats, count: int, last_id: int, births: int) -> None:
+        """The tracks after the newest frame's step."""
+        self.rows, self.count, self.last_id, self.births = rows, count, last_id, births
+
+    def take_dropped(self) -> list[int]:
+        dropped, self.dropped = self.dropped, []
+        return dropped
+
     def remember(self, tracks: tuple[Integers, Corners], begin: int, end: int, confirm_hits: int) -> None:
         """Note the unconfirmed tracks of the newest frame, for as long as they can be confirmed.
 

@@ -105,7 +105,7 @@ def _given_back(
         one, state, own = found[place], states[place], settings[place]
         end, last = begin + count, first + kept
         news = changes.of(place, state, own.confirm_hits) if changed or state.is_changing else None
-        state.rows, state.count, state.last_id, state.births = tracks[begin:end], count, last_id, births
+        state.put_back(tracks[begin:end], count, last_id, births)
         now = slice(first, last)
         of_boxes = Tracks(id[now], label[now], corners[now], velocity[now], age[now], news)
         if kept == len(one.confidence):  # often, and each part of an array costs
@@ -149,7 +149,7 @@ class _Changes:
         first_named, self._named = self._named, self._named + named
         first_lost, self._lost = self._lost, self._lost + lost
         first_forgotten, self._forgotten = self._forgotten, self._forgotten + forgotten
-        gone, state.dropped = state.dropped, []
+        gone = state.take_dropped()
         return TrackNews(
             {id: state.earlier(number) for id, number in done.named[first_named : self._named].tolist()},
             done.lost[first_lost : self._lost].tolist(),

@@ -62,6 +62,14 @@ class Attempt:
         """Whether it can be played now."""
         return self.result is None and not self.is_over and self._reading.done()
 
+    def note_published(self) -> None:
+        """The result has its name."""
+        self.is_published = True
+
+    def fail(self, fault: str) -> None:
+        """There is no result, for this reason."""
+        self.fault = fault
+
     def check_read(self) -> None:
         """Raises:
         OSError: the clip cannot be read.

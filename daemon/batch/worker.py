@@ -192,9 +192,9 @@ class BatchWorker:
         source = f"clip-{next(self._numbers)}"
         attempt = self._attempts[source] = Attempt(clip, number, source, self._reader.read(clip.path))
         if number > MAX_ATTEMPTS:
-            attempt.fault = f"{MAX_ATTEMPTS} attempts ended without a result, and without a reason"
-        else:
-            attempt.is_published = self._has_result(clip)  # by a worker that was killed before the record of it
+            attempt.fail(f"{MAX_ATTEMPTS} attempts ended without a result, and without a reason")
+        elif self._has_result(clip):  # of a worker that was killed before the record of it
+            attempt.note_published()
 
     def _free(self) -> list[int]:
         """Clips without outcome and claim, in the order of this worker: those that were never tried come first.
@@ -274,14 +274,14 @@ class BatchWorker:
             result.flush()  # may take long
             if self._store.holds(attempt.clip.number):
                 result.publish()
-                attempt.is_published = True
+                attempt.note_published()
         except ResultError as error:
             self._on_fault(attempt, str(error))
         except OSError as error:
             self._on_fault(attempt, f"it cannot be read any more: {error.strerror}")
 
     def _on_fault(self, attempt: Attempt, reason: str) -> None:
-        attempt.fault = printable(scrub(reason.replace(str(attempt.clip.path), attempt.clip.name)))
+        attempt.fail(printable(scrub(reason.replace(str(attempt.clip.path), attempt.clip.name))))
         attempt.discard()
 
     def _settle(self) -> None:

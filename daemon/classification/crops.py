@@ -87,11 +87,12 @@ class CropQueue:
                     crop.ballot.cancel()
         return taken
 
-    def put(self, crops: Iterable[Crop]) -> None:
-        """Add looks whose parts are copied; those without a copy are dropped as busy."""
+    def put(self, crops: Sequence[Crop], images: Sequence[Image | PreparedImage | None]) -> None:
+        """Add looks with the copies of their parts; those without a copy are dropped as busy."""
         with self._filled:
-            for crop in crops:
-                if crop in self._pending and crop.image is not None:
+            for crop, image in zip(crops, images, strict=True):
+                crop.image = image
+                if crop in self._pending and image is not None:
                     self._waiting.append(crop)
                 else:
                     self._drop(crop, "busy")

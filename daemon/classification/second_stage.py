@@ -76,7 +76,7 @@ class SecondStage:
         self._memories_ns = memories
         for source, state in [*self._states.items()]:
             if source in memories:
-                state.memory_ns = memories[source]
+                state.remember_for(memories[source])
             else:
                 self.forget(source)
 
@@ -184,12 +184,10 @@ class SecondStage:
         """Called by the classifier's thread."""
         attribute = crop.ballot.add(label, confidence, crop.frame.seq)
         state = self._states.get(crop.source)
-        track = state.tracks.get(crop.track) if state else None
-        if track is None:
-            return
         with self._lock:
-            shown = track.shown or {}
-            track.shown = {**shown, name: attribute}
+            shown = state.show(crop.track, name, attribute) if state else None
+        if shown is None:
+            return
         before = shown.get(name)
         if attribute.settled and (before is None or not before.settled or before.value != attribute.value):
             self._on_event(_event_of(name, crop, attribute, is_first=before is None or not before.settled))
@@ -238,9 +236,7 @@ def _submit(classifier: Classifier, parts: Mapping[Crop, Part]) -> None:
     except DetectorError as error:
         classifier.fail(error)
         return
-    for crop, image in zip(taken, images):
-        crop.image = image
-    classifier.queue.put(taken)
+    classifier.queue.put(taken, images)
 
 
 class _AttributeStage:

@@ -69,6 +69,19 @@ class SourceAttributes:
         found.seen_ns = self.now_ns
         return found
 
+    def show(self, id: int, name: str, attribute: Attribute) -> Mapping[str, Attribute] | None:
+        """Show an attribute with a track; returns those that were shown before, None if the track is forgotten."""
+        track = self.tracks.get(id)
+        if track is None:
+            return None
+        before = track.shown or {}
+        track.shown = {**before, name: attribute}
+        return before
+
+    def remember_for(self, memory_ns: int) -> None:
+        """Forget tracks that are unseen for longer."""
+        self.memory_ns = memory_ns
+
     def _sweep(self) -> None:
         """Forget the tracks that have ended."""
         self._sweep_ns = self.now_ns + _SWEEP_NS

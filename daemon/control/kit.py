@@ -204,5 +204,5 @@ def with_sources_of_fleet(read: Callable[[], Config], changes: Changes) -> Calla
 
 def note_health(health: Health, lanes: Lanes, ledger: Ledger, overload: Overload) -> None:
     """Let health know why there may be no results, or too few."""
-    health.conditions += [lambda: lanes.unavailable, lambda: ledger.fault_of_model]
+    health.conditions.extend((lambda: lanes.unavailable, lambda: ledger.fault_of_model))
     health.notes.append(lambda: overload.reason)

@@ -98,7 +98,7 @@ class Hub:
         viewer.put(self._time())
         for daemon in self.daemons.values():
             viewer.put(_encoded("daemon", daemon.name, daemon.entry()))
-            daemon.stale = True
+            daemon.mark_stale()
         self._want()
 
     def select(self, viewer: Viewer, selection: Selection) -> None:
@@ -176,16 +176,16 @@ class Hub:
 
     def _on_state(self, name: str, state: LinkState, reason: str | None) -> None:
         daemon = self.daemons[name]
-        if state != daemon.state:
-            daemon.since_s = self._clock.utc_ns() / 1e9
+        if daemon.note_link(state, reason, self._clock.utc_ns() / 1e9):
             level = log.warning if state == "away" else log.info
             level(f"daemon {state}", daemon=name, **({"reason": reason} if reason else {}))
-        daemon.state, daemon.reason = state, reason
         if state == "away":
             daemon.note_away(daemon.since_s)
-            for mate in self.daemons.values():  # who may have its sources by now
-                mate.stale = mate.stale or (mate.facts.fleet is not None and mate.facts.fleet == daemon.facts.fleet)
-        daemon.stale = daemon.stale or state == "up"
+            for mate in self.daemons.values():  # which may have its sources by now
+                if mate.facts.fleet is not None and mate.facts.fleet == daemon.facts.fleet:
+                    mate.mark_stale()
+        if state == "up":
+            daemon.mark_stale()
         self._tell(self._viewers, _encoded("daemon", name, daemon.entry()))
         self._tell_change(name, None)
 
@@ -212,7 +212,7 @@ class Hub:
                 listener.on_packets(daemon.name, message)
             return
         if missed := daemon.note_index(arrived.topic, message.index):
-            daemon.stale = True
+            daemon.mark_stale()
             self._tell(self._viewers, _encode({"kind": "missed", "daemon": daemon.name, "messages": missed}))
         if not isinstance(message, Metrics) and not self.admits(daemon.name, message.source, message.owner):
             return
@@ -256,7 +256,7 @@ class Hub:
         """Whether a message or a packet is of a source's newest owner; any thread may ask."""
         if self.epochs.admits(source, owner):
             return True
-        self.daemons[daemon].fenced += 1
+        self.daemons[daemon].note_fenced()
         return False
 
     def _remember(self, daemon: WatchedDaemon, message: Message) -> None:
@@ -302,10 +302,9 @@ class Hub:
 
     async def refresh(self, daemon: WatchedDaemon) -> None:
         """Ask a daemon for its sources and facts; keeps what is known if it does not answer."""
-        daemon.stale = False
+        daemon.begin_poll()
         problem = await self._poller.poll(daemon, self.daemons.values())
-        if problem != daemon.api_problem:
-            daemon.api_problem = problem
+        if daemon.note_answer(problem):
             self._tell(self._viewers, _encoded("daemon", daemon.name, daemon.entry()))
         if problem:
             return

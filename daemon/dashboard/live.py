@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -27,8 +27,8 @@ class _Stream:
     """A watched source.
 
     Attributes:
+        key_interval_s: between two key pictures; None while it is not known.
         problem: why it is shown as stills; None if it is not.
-        ending: takes it away after the last viewer has gone.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,25 @@ class _Stream:
         self._gop_bytes = 0
         self.key_interval_s: float | None = None
         self.problem: str | None = None
-        self.ending: asyncio.TimerHandle | None = None
+        self._ending: asyncio.TimerHandle | None = None  # takes it away after the last viewer has gone
+
+    def join(self, queue: ViewerQueue) -> None:
+        """One more viewer."""
+        if self._ending:
+            self._ending.cancel()
+            self._ending = None
+        self.queues[queue] = None
+
+    def leave(self, queue: ViewerQueue, end: Callable[[], None]) -> None:
+        """One viewer fewer; `end` is called some time after the last one, unless another comes before."""
+        del self.queues[queue]
+        if not self.queues and self._ending is None:
+            self._ending = asyncio.get_running_loop().call_later(_LINGER_S, end)
+
+    def put_all(self, outputs: Sequence[Output], key_interval_s: float | None) -> None:
+        self.key_interval_s = key_interval_s
+        for output in outputs:
+            self.put(output)
 
     def put(self, output: Output) -> None:
         if isinstance(output, Fragment):
@@ -110,10 +128,7 @@ class Live:
             queue.tell(kind="jpeg", reason=f"{MAX_SOURCES} sources are watched already")
             return queue
         stream = self._streams.setdefault(key, _Stream())
-        if stream.ending:
-            stream.ending.cancel()
-            stream.ending = None
-        stream.queues[queue] = None
+        stream.join(queue)
         if stream.problem:
             queue.tell(kind="jpeg", reason=stream.problem)
         else:
@@ -124,11 +139,8 @@ class Live:
 
     def leave(self, queue: ViewerQueue) -> None:
         stream = self._streams.get(queue.key)
-        if stream is None or queue not in stream.queues:
-            return
-        del stream.queues[queue]
-        if not stream.queues and stream.ending is None:
-            stream.ending = asyncio.get_running_loop().call_later(_LINGER_S, self._end, queue.key)
+        if stream is not None and queue in stream.queues:
+            stream.leave(queue, partial(self._end, queue.key))
 
     def close(self) -> None:
         """After the event loop has ended."""
@@ -212,9 +224,7 @@ class Live:
             for source, outputs, every in made:
                 stream = self._streams.get((daemon, source))
                 if stream is not None:
-                    stream.key_interval_s = every
-                    for output in outputs:
-                        stream.put(output)
+                    stream.put_all(outputs, every)
         finally:
             self._busy.discard(daemon)
 

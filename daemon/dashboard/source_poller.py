@@ -40,10 +40,10 @@ class SourcePoller:
             facts = await self._requests.send(daemon.api, "GET", "daemon")
             rows = await self._requests.send(daemon.api, "GET", "sources")
             if facts.status == 200:
-                daemon.facts = _facts(facts.body)
+                daemon.note_facts(_facts(facts.body))
             if rows.status == 200:
                 daemon.note_rows(_rows(rows.body))
-            daemon.in_fleet = await self._of_fleet(daemon, daemons)
+            daemon.note_fleet(await self._of_fleet(daemon, daemons))
         except (AwayError, msgspec.MsgspecError) as error:
             return str(error)[:_MAX_TEXT]
         return None if rows.status == 200 else f"its HTTP API refuses: {rows.error}"

@@ -118,6 +118,37 @@ class WatchedDaemon:
             "missed": self.missed,
         }
 
+    def mark_stale(self) -> None:
+        """Its sources may have changed."""
+        self.stale = True
+
+    def begin_poll(self) -> None:
+        """It is asked for its sources."""
+        self.stale = False
+
+    def note_answer(self, problem: str | None) -> bool:
+        """Note why its HTTP API does not answer, or that it does; whether that is new."""
+        is_new, self.api_problem = problem != self.api_problem, problem
+        return is_new
+
+    def note_facts(self, facts: Facts) -> None:
+        self.facts = facts
+
+    def note_fleet(self, sources: dict[str, FleetSource] | None) -> None:
+        self.in_fleet = sources
+
+    def note_fenced(self) -> None:
+        """A message was left out."""
+        self.fenced += 1
+
+    def note_link(self, state: LinkState, reason: str | None, now_s: float) -> bool:
+        """Note the state of the connection for messages; whether it is another one."""
+        is_new = state != self.state
+        if is_new:
+            self.since_s = now_s
+        self.state, self.reason = state, reason
+        return is_new
+
     def note_instance(self, instance: str) -> bool:
         """Note the daemon's run; whether it is a new one, of which nothing is known."""
         if instance == self.instance:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -188,7 +188,7 @@ class OwnSources:
         rows = {id: row for id, row in self._rows.items() if self._is_of(added.batch, id, row)}
         if error is None:
             for id, row in rows.items():
-                row.stage, row.config = "running", added.batch.rows[id][0]
+                self._rows[id] = replace(row, stage="running", config=added.batch.rows[id][0])
         elif len(added.batch.rows) > 1 or added.batch.tries < _TRIES - 1:
             self._waiting.extendleft(reversed(added.batch.halves()))
         else:

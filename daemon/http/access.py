@@ -6,6 +6,7 @@ import hmac
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -18,6 +19,8 @@ from daemon.files import read_text
 from daemon.redact import Secret
 
 log = structlog.get_logger(__name__)
+Right = Literal["public", "local", "view", "operate"]
+"""`local` needs a token unless the client is on this machine; `view` and `operate` are roles of tokens."""
 _MIN_TOKEN_LENGTH = 16
 _WARN_INTERVAL_NS = 60_000_000_000
 _JSON = ("application/json", "application/merge-patch+json")
@@ -76,12 +79,18 @@ class Access:
 
         return reload
 
-    def caller(self, request: Request, role: Role) -> Caller:
-        """The holder of the request's token.
+    def admit(self, request: Request, right: Right) -> None:
+        """Let a request through, and note its caller for `caller_of` where a role is needed.
 
         Raises:
-            HTTPException: 401 or 403: the request has no token of that role.
+            HTTPException: 401 or 403: the request has no token that gives the right.
         """
+        if right == "local":
+            self._check_may_view(request)
+        elif right != "public":
+            request.scope["caller"] = self._holder(request, right)
+
+    def _holder(self, request: Request, role: Role) -> Caller:
         found = self._caller_of(request)
         if not self._tokens:
             raise HTTPException(403, "the API needs a token: set http.token, token_file or tokens")
@@ -96,10 +105,7 @@ class Access:
         a token. A web page whose own host name resolves to this machine sends that name, and is refused."""
         return (self._is_local and is_loopback(host_of(request))) or self._caller_of(request) is not None
 
-    def check_may_view(self, request: Request) -> None:
-        """Raises:
-        HTTPException: 401, see `may_view`.
-        """
+    def _check_may_view(self, request: Request) -> None:
         if not self.may_view(request):
             raise self._refuse(request)
 
@@ -122,6 +128,12 @@ class Access:
         if warn:
             log.warning("http: requests without a valid token", count=count, last_peer=peer_of(request))
         return HTTPException(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+
+
+def caller_of(request: Request) -> Caller:
+    """The caller that `Access.admit` found; there is one where a role is needed."""
+    found: Caller = request.scope["caller"]
+    return found
 
 
 def read_tokens(config: HttpConfig) -> Sequence[Token]:

@@ -2,89 +2,114 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
 from anyio import CapacityLimiter, to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
 from daemon.analytics.events import EventPublisher
 from daemon.analytics.journal import Journal
 from daemon.analytics.journal_file import Query
 from daemon.errors import LookoutError
-from lookoutd.messages import EventKind
+from daemon.http.answers import json_answer
+from daemon.http.operation import JPEG, Answer, Operation, Parameter, array, record, reference
+from lookoutd.messages import Counts, Event, EventKind
 
-MAX_LIMIT = 1000
-KINDS = get_args(EventKind)
+_MAX_LIMIT = 1000
+_KINDS = get_args(EventKind)
 _MAX_NUMBER = 1 << 62
 _MAX_TEXT = 200  # characters of a name
 _MAX_READS = 2  # at once
 _MAX_WAITING = 32  # requests
+_EVENTS = record(
+    "Events",
+    {
+        "events": {"type": "array", "items": reference(Event)},
+        "next": {"type": "integer", "description": "`since` of the next request"},
+        "more": {"type": "boolean", "description": "there are more behind `next` now"},
+        "lost": {"type": "integer", "description": "events since the start that the journal could not take"},
+    },
+    Event,
+)
+_ALL_COUNTS = record("AllCounts", {"counts": array(Counts).content}, Counts)
+_NAME = {"type": "string", "minLength": 1}
+_SOURCE = Parameter("source", _NAME)
+_QUERY = (
+    Parameter("since", {"type": "integer", "minimum": 0}),
+    Parameter("limit", {"type": "integer", "minimum": 1, "maximum": _MAX_LIMIT}),
+    _SOURCE,
+    Parameter("kind", {"enum": [*_KINDS]}),
+    Parameter("rule", _NAME),
+    Parameter("label", _NAME),
+    *(Parameter(name, {"type": "integer", "minimum": 0}) for name in ("before", "from", "until")),
+)
 
 
-class EventReader:
+class EventOperations:
     """Answers requests; a slow disk costs requests and nothing else."""
 
     def __init__(self, events: EventPublisher) -> None:
         self._events = events
         self._reads, self._waiting = CapacityLimiter(_MAX_READS), 0
 
-    async def events(self, request: Request) -> dict[str, Any]:
-        """The body of an answer.
+    def operations(self) -> list[Operation]:
+        return [
+            Operation("GET", "/api/v1/events", self._list, "view",
+                      "Events of the journal: those behind `since`, or else the newest",
+                      {200: Answer("In the order of their numbers", _EVENTS)},
+                      errors=(400, 404, 503), parameters=_QUERY),
+            Operation("GET", "/api/v1/events/{id}/snapshot.jpg", self._show_picture, "view",
+                      "The picture of an event", {200: JPEG},
+                      errors=(404,)),
+            Operation("GET", "/api/v1/counts", self._list_counts, "view",
+                      "Totals and occupancy of each source", {200: Answer("Now", _ALL_COUNTS)},
+                      errors=(400,), parameters=(_SOURCE,)),
+        ]  # fmt: skip
 
-        Raises:
-            HTTPException: 400, 404 or 503, with the reason.
-        """
-        query, journal = query_of(request), self._events.journal
+    async def _list(self, request: Request) -> Response:
+        query, journal = _query_of(request), self._events.journal
         if journal is None:
             raise HTTPException(404, "no journal is kept: set events.journal")
         if self._waiting >= _MAX_WAITING:
             raise HTTPException(503, f"{_MAX_WAITING} requests wait for the journal already", {"Retry-After": "1"})
         self._waiting += 1
         try:
-            return await to_thread.run_sync(_answer, journal, query, limiter=self._reads)
+            return json_answer(await to_thread.run_sync(_answer, journal, query, limiter=self._reads))
         except LookoutError as error:
             raise HTTPException(503, str(error), {"Retry-After": "5"}) from error
         finally:
             self._waiting -= 1
 
-    async def snapshot(self, request: Request) -> bytes:
-        """The JPEG of an event.
-
-        Raises:
-            HTTPException: 404.
-        """
+    async def _show_picture(self, request: Request) -> Response:
         snapshots = self._events.snapshots
         if snapshots is None:
             raise HTTPException(404, "no pictures of events are kept: set events.snapshots")
         found = await to_thread.run_sync(snapshots.read, request.path_params["id"], limiter=self._reads)
         if found is None:
             raise HTTPException(404, "no picture of this event: it had none, or it is gone")
-        return found
+        return Response(found, media_type="image/jpeg")
 
-    def counts(self, request: Request) -> dict[str, Any]:
-        """The body of an answer.
-
-        Raises:
-            HTTPException: 400.
-        """
+    async def _list_counts(self, request: Request) -> Response:
         _check_names(request, ("source",))
         source = _text(request, "source")
-        return {"counts": [row for row in self._events.counts() if source in (None, row.source)]}
+        return json_answer({"counts": [row for row in self._events.counts() if source in (None, row.source)]})
 
 
-def query_of(request: Request) -> Query:
+def _query_of(request: Request) -> Query:
     """The parameters of a request for events.
 
     Raises:
         HTTPException: 400: one of them is not understood.
     """
-    _check_names(request, ("since", "limit", "source", "kind", "rule", "label", "before", "from", "until"))
+    _check_names(request, [row.name for row in _QUERY])
     kind = _text(request, "kind")
-    if kind is not None and kind not in KINDS:
-        raise HTTPException(400, f"kind: {kind!r} is not one of {', '.join(KINDS)}")
-    limit = _number(request, "limit", 1, MAX_LIMIT)
+    if kind is not None and kind not in _KINDS:
+        raise HTTPException(400, f"kind: {kind!r} is not one of {', '.join(_KINDS)}")
+    limit = _number(request, "limit", 1, _MAX_LIMIT)
     return Query(
         since=_number(request, "since", 0, _MAX_NUMBER),
         limit=100 if limit is None else limit,
@@ -110,7 +135,7 @@ def _answer(journal: Journal, query: Query) -> dict[str, Any]:
     return {"events": rows, "next": end if more else max(end, last), "more": more, "lost": journal.lost}
 
 
-def _check_names(request: Request, names: tuple[str, ...]) -> None:
+def _check_names(request: Request, names: Sequence[str]) -> None:
     for name, value in request.query_params.multi_items():
         if name not in names:
             raise HTTPException(400, f"{name[:_MAX_TEXT]!r} is not a parameter: there are {', '.join(names)}")

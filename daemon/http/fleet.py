@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,15 +13,19 @@ import structlog
 from anyio import CapacityLimiter, to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
 from daemon.config import SourceConfig
 from daemon.errors import ConfigError
 from daemon.fleet import operations
-from daemon.fleet.figures import FleetParts, StatusCache
+from daemon.fleet.figures import FleetParts, OwnFigures, StatusCache
 from daemon.fleet.port import Coordinator
 from daemon.fleet.records import SourceRecord
-from daemon.http.access import Caller
+from daemon.fleet.status import FleetStatus
+from daemon.http.access import Caller, caller_of
+from daemon.http.answers import json_answer
 from daemon.http.bodies import read_body
+from daemon.http.operation import OBJECT, Answer, Operation, Schema, Shape, record, reference
 from daemon.redact import written_of
 
 log = structlog.get_logger(__name__)
@@ -51,7 +57,24 @@ class RebalanceBody(_Strict, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-BODIES = {"drain": DrainBody, "undrain": UndrainBody, "move": MoveBody, "rebalance": RebalanceBody}
+_FLEET = Schema(
+    {
+        "allOf": [
+            reference(FleetStatus),
+            {"type": "object", "properties": {"own": reference(OwnFigures)}, "required": ["own"]},
+        ]
+    },
+    "Fleet",
+    (FleetStatus, OwnFigures),
+)
+_MOVES = record(
+    "Moves",
+    {
+        "moves": {"type": "array", "items": {"type": "object"}, "description": "source, before, after"},
+        "before": {"type": "object", "description": "the fullest resource of each member"},
+        "after": {"type": "object"},
+    },
+)
 
 
 class FleetCommands:
@@ -156,3 +179,63 @@ def _body(content: bytes, kind: type[Body]) -> Body:
         return msgspec.json.decode(content or b"{}", type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ConfigError(f"the request: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Command:
+    """A command of operators, as the table has it."""
+
+    run: Callable[[FleetCommands, Request, Caller], Awaitable[dict[str, Any]]]
+    summary: str
+    body: Shape
+    answer: Shape
+
+
+_COMMANDS = {
+    "drain": _Command(FleetCommands.drain, "Take all sources from a member", DrainBody, OBJECT),
+    "undrain": _Command(FleetCommands.undrain, "Let a member have sources again", UndrainBody, OBJECT),
+    "move": _Command(FleetCommands.move, "Move sources to a member", MoveBody, OBJECT),
+    "rebalance": _Command(
+        FleetCommands.rebalance, "Move sources from full members to empty ones", RebalanceBody, _MOVES
+    ),
+}
+
+
+class FleetOperations:
+    """
+    Args:
+        commands: None for a daemon without a fleet.
+    """
+
+    def __init__(self, commands: FleetCommands | None) -> None:
+        self._commands = commands
+
+    def operations(self) -> list[Operation]:
+        status = Operation("GET", "/api/v1/fleet", self._status, "view",
+                           "The fleet, and this member", {200: Answer("It", _FLEET)},
+                           errors=(404, 503))  # fmt: skip
+        commands = [
+            Operation("POST", f"/api/v1/fleet/{name}", partial(self._run, command), "operate",
+                      command.summary, {200: Answer("Done", command.answer)},
+                      errors=(404, 409, 422, 503), body=command.body)
+            for name, command in _COMMANDS.items()
+        ]  # fmt: skip
+        other = Operation("POST", "/api/v1/fleet/{command}", self._refuse, "operate",
+                          "Any other command is refused, with the names of those that there are", {},
+                          errors=(404,), body=OBJECT)  # fmt: skip
+        return [status, *commands, other]
+
+    async def _status(self, _: Request) -> Response:
+        return json_answer(await self._fleet().status())
+
+    async def _run(self, command: _Command, request: Request) -> Response:
+        return json_answer(await command.run(self._fleet(), request, caller_of(request)))
+
+    async def _refuse(self, _: Request) -> Response:
+        self._fleet()
+        raise HTTPException(404, f"no such command of a fleet: there are {', '.join(_COMMANDS)}")
+
+    def _fleet(self) -> FleetCommands:
+        if self._commands is None:
+            raise HTTPException(404, "this daemon is in no fleet: see `fleet` in its configuration")
+        return self._commands

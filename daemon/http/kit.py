@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from daemon import __version__
 from daemon.clock import Clock
 from daemon.config import Config, HttpConfig
 from daemon.control.source_store import SourceStore
 from daemon.fleet.figures import FleetParts
 from daemon.http.access import Access
+from daemon.http.events import EventOperations
 from daemon.http.exposition import Exposition, Figures, Histograms
-from daemon.http.routes import ApiContext, Routes
+from daemon.http.fleet import FleetCommands, FleetOperations
+from daemon.http.health import HealthOperations
+from daemon.http.overview import OverviewOperations
+from daemon.http.routes import application
 from daemon.http.server import HttpServer
 from daemon.http.snapshots import Snapshots
+from daemon.http.source_checks import CheckOperations
+from daemon.http.source_pictures import PictureOperations
+from daemon.http.source_rows import SourceRows
+from daemon.http.sources import SourceOperations
 from daemon.lifecycle import Phase, Steps
 from daemon.parts import DaemonParts
 from daemon.pipeline.core import Core
@@ -87,22 +96,28 @@ def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable
         classifiers=parts.classifiers.metrics,
         fleet=fleet,
     )
-    context = ApiContext(
-        parts.changes,
-        parts.sources,
-        parts.health,
-        api.snapshots,
-        Exposition(parts.core.ledger, parts.sources, figures, api.histograms),
-        SourceStore(api.config.sources_file) if api.config.sources_file else None,
-        read,
-        parts.events,
-        lambda: _facts(parts),
-        fleet,
+    store = SourceStore(api.config.sources_file) if api.config.sources_file else None
+    rows = SourceRows(parts.changes, parts.sources)
+    commands = FleetCommands(fleet) if fleet else None
+    features = (
+        HealthOperations(parts.health, parts.sources, api.access),
+        OverviewOperations(
+            Exposition(parts.core.ledger, parts.sources, figures, api.histograms),
+            lambda: _facts(parts, store, fleet),
+            parts.changes,
+            store,
+            read,
+        ),
+        SourceOperations(rows, parts.changes, api.config, store, commands),
+        CheckOperations(parts.changes, api.config),
+        PictureOperations(rows, api.snapshots),
+        EventOperations(parts.events),
+        FleetOperations(commands),
     )
-    api.server.mount(Routes(context, api.config, api.access).starlette())
+    api.server.mount(application([row for feature in features for row in feature.operations()], api.access))
 
 
-def _facts(parts: DaemonParts) -> dict[str, object]:
+def _facts(parts: DaemonParts, store: SourceStore | None, fleet: FleetParts | None) -> dict[str, object]:
     model, config = parts.lanes.info, parts.changes.config
     return {
         "instance": parts.core.instance,
@@ -110,4 +125,7 @@ def _facts(parts: DaemonParts) -> dict[str, object]:
         "model": model.name,
         "labels": list(model.labels),
         "tracked": [row.id for row in config.sources if config.tracking_of(row) is not None],
+        "version": __version__,
+        "persists": store is not None or fleet is not None,
+        "fleet": fleet.name if fleet else None,
     }

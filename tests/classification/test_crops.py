@@ -30,9 +30,7 @@ def _crops(count: int, source: str = "cam") -> list[Crop]:
 
 def _put(queue: CropQueue, looks: list[Crop]) -> list[Crop]:
     taken = queue.reserve(looks)
-    for look in taken:
-        look.image = IMAGE
-    queue.put(taken)
+    queue.put(taken, [IMAGE] * len(taken))
     return taken
 
 
@@ -67,8 +65,7 @@ def test_what_finds_no_room_is_dropped_as_busy_and_due_again() -> None:
 def test_a_part_that_was_not_copied_is_dropped() -> None:
     queue = CropQueue(4)
     looks = queue.reserve(_crops(2))
-    looks[0].image = IMAGE
-    queue.put(looks)
+    queue.put(looks, [IMAGE, None])
     assert queue.get(4, 0) == looks[:1]
     assert queue.metrics().dropped.busy == 1
 
@@ -121,7 +118,8 @@ def test_accounts_add_up_whatever_happens() -> None:
             if verb == "put":
                 _put(queue, _crops(chance.randint(1, 4), source))
             elif verb == "half":
-                queue.put(queue.reserve(_crops(2, source)))
+                taken = queue.reserve(_crops(2, source))
+                queue.put(taken, [None] * len(taken))
             elif verb == "take":
                 held += queue.get(chance.randint(1, 4), 0)
             elif verb == "finish" and held:

@@ -15,7 +15,7 @@ import httpx
 import msgspec
 import pytest
 from starlette.applications import Starlette
-from starlette.routing import WebSocketRoute
+from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from daemon.config import DashboardConfig, HttpConfig, TokenConfig
@@ -46,6 +46,9 @@ _PROTECTED = (
     "/api/sources/here/street-0/config",
     "/api/sources/here/street-0/recent",
 )
+
+
+_OPEN = ("/api/session", "/api/login", "/api/logout")
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +93,16 @@ def test_without_a_login_there_is_the_page_and_nothing_in_it(page: Page) -> None
         for headers in ({}, {"cookie": f"lookout_{page.port}=" + "A" * 43}):
             with pytest.raises(ClosedError, match="403"):
                 page.socket(path, **headers)
+
+
+def test_each_route_of_the_api_needs_a_login(page: Page) -> None:
+    rows = [row for row in page.dashboard._app.routes if isinstance(row, Route) and row.path.startswith("/api/")]
+    asked = [(method, row.path) for row in rows for method in (row.methods or set()) - {"HEAD"}]
+    for method, path in asked:
+        named = path.format(d="here", s="street-0", id="x", command="drain")
+        expected = {401} if path not in _OPEN else {200, 204, 400, 415}
+        assert page.client.request(method, named).status_code in expected, (method, path)
+    assert len(asked) > 15
 
 
 def test_roles(page: Page, viewer: str, operator: str) -> None:

@@ -88,10 +88,10 @@ class FleetRig(Rig):
     def _is_settled(self) -> bool:
         """The member has seen the newest records, and nothing that came from older ones is under way."""
         member = self.member
-        view, own = member.view, member._own
-        is_newest = view is not None and view is member._view and view.revision == self.engine.revision
-        stages = {row.stage for row in [*own._rows.values()]}
-        return is_newest and stages <= {"running"} and not (member._calls.is_busy or member._to_release)
+        view, claims = member.view, member._claims
+        is_newest = view is not None and view is claims._view and view.revision == self.engine.revision
+        stages = {row.stage for row in [*claims._own._rows.values()]}
+        return is_newest and stages <= {"running"} and not (member._calls.is_busy or claims.to_release)
 
     def _differences(self) -> tuple[set[str], set[str], set[str]]:
         with self.engine.changes:

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from daemon.config import HttpConfig, SourceConfig
 from daemon.control.source_store import SourceStore
 from daemon.daemon import Daemon
-from daemon.http import routes
+from daemon.http import source_pictures, submission
 from daemon.http.server import HttpServer
 from daemon.http.snapshots import Snapshots
 from daemon.redact import Secret
@@ -120,7 +120,7 @@ def test_a_reload_behind_a_change_that_is_persisted_does_not_undo_it(tmp_path: P
 
 
 def test_a_change_that_goes_on_after_its_answer_is_persisted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "_CHANGE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(submission, "_TIMEOUT_S", 0.01)
     served = Served(tmp_path / "sources.json")
     with served.running(tmp_path, STREET) as app:
         served.making.close()
@@ -175,7 +175,7 @@ def test_a_snapshot_names_boxes_as_the_model_that_found_them(tmp_path: Path, mon
         return put_text(picture, text, *args)
 
     monkeypatch.setattr(cv2, "putText", noted)
-    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _TIMEOUT_S)
+    monkeypatch.setattr(source_pictures, "_TIMEOUT_S", _TIMEOUT_S)
     served, library = Served(tmp_path / "sources.json"), Gate()
     parts = {"open_detector": open_detector, "make_source": lambda _, __: Camera(library)}
     with served.running(tmp_path, STREET, **parts) as app, ThreadPoolExecutor(1) as beside:
@@ -198,7 +198,7 @@ def test_a_snapshot_that_is_waited_for_when_the_daemon_stops_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, even if the snapshot could wait for a minute; later requests, too."""
-    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _TIMEOUT_S)
+    monkeypatch.setattr(source_pictures, "_TIMEOUT_S", _TIMEOUT_S)
     served, library = Served(tmp_path / "sources.json"), Gate()
     with (
         served.running(tmp_path, STREET, make_source=lambda _, __: Camera(library), limits=_AMPLE) as app,
@@ -223,7 +223,7 @@ def test_a_snapshot_that_is_waited_for_when_the_daemon_stops_is_answered(
 
 def test_many_snapshots_hold_up_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for a wall of cameras without a frame: metrics and health answer, and further snapshots are refused."""
-    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _TIMEOUT_S)
+    monkeypatch.setattr(source_pictures, "_TIMEOUT_S", _TIMEOUT_S)
     served, library = Served(tmp_path / "sources.json"), Gate()
     with (
         served.running(tmp_path, STREET, make_source=lambda _, __: Camera(library), limits=_AMPLE) as app,
