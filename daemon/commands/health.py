@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import ssl
-import urllib.error
-import urllib.request
+from http.client import HTTPException
 
 import zmq
 
 from daemon.config import Config, HttpConfig, PublisherConfig
+from daemon.dashboard.addresses import own_http
 from daemon.errors import ConfigError
 from daemon.publish.curve import secret_key
+from daemon.system.http_client import HttpRequest, fetch, unverified_tls
 from lookoutd.client import Subscriber
 
 _MARGIN_S = 3.0
@@ -30,19 +30,13 @@ def probe(config: Config) -> tuple[bool, str]:
 
 
 def _over_http(http: HttpConfig) -> tuple[bool, str]:
-    scheme, context = "http", None
-    if http.tls_certificate:
-        scheme = "https"
-        context = ssl._create_unverified_context()  # noqa: S323 - the certificate names the machine, not localhost
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - not bound here
-    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{http.port}/live"
+    url = own_http(http)
     try:
-        with urllib.request.urlopen(url, timeout=_MARGIN_S, context=context) as answer:  # noqa: S310 - always http
-            return True, f"{url} answers {answer.status}"
-    except urllib.error.HTTPError as error:
-        return False, f"{url} answers {error.code}: {error.read(500).decode(errors='replace')}"
-    except OSError as error:
-        return False, f"{url} does not answer: {getattr(error, 'reason', error)}"
+        answer = fetch(url, HttpRequest("GET", "/live"), _MARGIN_S, unverified_tls())
+    except (OSError, HTTPException) as error:
+        return False, f"{url}/live does not answer: {error}"
+    text = f"{url}/live answers {answer.status}"
+    return (True, text) if answer.status == 200 else (False, f"{text}: {answer.content[:500].decode(errors='replace')}")
 
 
 def _subscribed(publisher: PublisherConfig, timeout_s: float) -> tuple[bool, str]:

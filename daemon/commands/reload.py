@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import ssl
-import urllib.error
-import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
 from daemon.config import Config, HttpConfig
@@ -15,9 +13,10 @@ from daemon.control.source_store import load_effective
 from daemon.dashboard.addresses import operator_of, own_http
 from daemon.errors import LookoutError
 from daemon.redact import printable
+from daemon.system.http_client import HttpAnswer, HttpRequest, fetch, unverified_tls
 
 _LIMIT_S = 90.0  # the daemon answers within a minute
-_MAX_BYTES = 1 << 20
+_PATH = "/api/v1/reload"
 
 
 def reload(path: Path, process: int | None) -> str:
@@ -39,30 +38,25 @@ def reload(path: Path, process: int | None) -> str:
 
 
 def _request_reload(http: HttpConfig) -> str:
-    url = f"{own_http(http)}/api/v1/reload"
-    headers = {"Content-Type": "application/json"}
+    url, headers = own_http(http), {"Content-Type": "application/json"}
     if token := operator_of(http):
         headers["Authorization"] = f"Bearer {token.reveal()}"
-    request = urllib.request.Request(url, b"{}", headers, method="POST")  # noqa: S310 - always http
-    # The certificate names the machine, not localhost.
-    context = ssl._create_unverified_context() if http.tls_certificate else None  # noqa: S323
     try:
-        with urllib.request.urlopen(request, timeout=_LIMIT_S, context=context) as answer:  # noqa: S310 - likewise
-            changed = json.loads(answer.read(_MAX_BYTES))
-    except urllib.error.HTTPError as error:
-        raise LookoutError(f"nothing has changed: {_reason(error)}") from error
-    except (OSError, ValueError) as error:
-        raise LookoutError(f"{url} does not answer as Lookout does: {getattr(error, 'reason', error)}") from error
+        answer = fetch(url, HttpRequest("POST", _PATH, b"{}", headers), _LIMIT_S, unverified_tls())
+        if answer.status != 200:
+            raise LookoutError(f"nothing has changed: {_reason(answer)}")
+        changed = json.loads(answer.content)
+    except (OSError, HTTPException, ValueError) as error:
+        raise LookoutError(f"{url}{_PATH} does not answer as Lookout does: {error}") from error
     rows = [f"{name}: {', '.join(ids) if isinstance(ids, list) else 'changed'}" for name, ids in changed.items()]
     return "reloaded: " + ("; ".join(rows) or "nothing was different")
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
-    body = error.read(_MAX_BYTES)
+def _reason(answer: HttpAnswer) -> str:
     try:
-        return printable(str(json.loads(body)["error"]))
+        return printable(str(json.loads(answer.content)["error"]))
     except (ValueError, LookupError, TypeError):
-        return f"the daemon answers {error.code}"
+        return f"the daemon answers {answer.status}"
 
 
 def _signal(process: int, config: Config) -> str:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import http.client
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from urllib.parse import quote, urlencode, urlsplit
+from http.client import HTTPException
+from urllib.parse import quote, urlencode
 
 import msgspec
 from anyio import CapacityLimiter, to_thread
 
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.errors import LookoutError
+from daemon.system.http_client import HttpRequest, fetch, unverified_tls
 
-_MAX_ANSWER = 32 << 20
 _TIMEOUT_S = 10.0
 CHANGE_TIMEOUT_S = 65.0  # the daemon itself gives up after a minute
 
@@ -57,7 +57,7 @@ class DaemonApi:
         self._tls: ssl.SSLContext | None = None
         if address.http and address.http.startswith("https:"):
             # The certificate of this machine names the machine, not localhost.
-            self._tls = ssl._create_unverified_context() if address.is_here else ssl.create_default_context()  # noqa: S323
+            self._tls = unverified_tls() if address.is_here else ssl.create_default_context()
 
     @property
     def exists(self) -> bool:
@@ -92,24 +92,12 @@ class DaemonApi:
         if body is not None:
             sent["Content-Type"] = "application/json"
         target = f"/api/v1/{quote(path)}" + (f"?{urlencode(query)}" if query else "")
-        connection = self._connection(timeout_s)
         try:
-            connection.request(method, target, body, sent)
-            answer = connection.getresponse()
-            content = answer.read(_MAX_ANSWER)
-            return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
-        except (OSError, http.client.HTTPException) as error:
+            answer = fetch(address.http, HttpRequest(method, target, body or b"", sent), timeout_s, self._tls)
+        except (OSError, HTTPException) as error:
             reason = str(error) or type(error).__name__
             raise AwayError(f"the HTTP API of {address.name} does not answer: {reason}") from error
-        finally:
-            connection.close()
-
-    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        parts = urlsplit(self._address.http or "")
-        host = parts.hostname or ""
-        if self._tls:
-            return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=self._tls)
-        return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+        return Answer(answer.status, answer.headers, answer.content)
 
 
 class Requests:

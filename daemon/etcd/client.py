@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ssl
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from http.client import HTTPException
 from time import monotonic
 from typing import TypeVar
@@ -23,11 +21,11 @@ from daemon.etcd.answers import (
     TokenAnswer,
     TxnAnswer,
 )
-from daemon.etcd.connection import Connection
 from daemon.etcd.errors import EtcdAwayError, EtcdError, LeaseNotFoundError, TokenError
 from daemon.etcd.faults import connection_fault, refusal
 from daemon.etcd.requests import Body, end_of, transaction
 from daemon.etcd.settings import Endpoint, EtcdSettings, tls_context
+from daemon.system.http_client import HttpClient, HttpRequest
 
 T = TypeVar("T")
 _PAGE = 4000  # keys of one answer
@@ -49,16 +47,10 @@ class EtcdClient:
 
     def __init__(self, settings: EtcdSettings) -> None:
         self.settings = settings
-        self._context = tls_context(settings.tls) if settings.tls else None
+        self.http = HttpClient(tls_context(settings.tls) if settings.tls else None)
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []
         self._order = list(settings.endpoints)  # the one that answered last comes first
-        self._closed = False
         self._tokens = _Tokens(self)
-
-    @property
-    def context(self) -> ssl.SSLContext | None:
-        return self._context
 
     def endpoints(self) -> list[Endpoint]:
         """In the order in which they are tried now."""
@@ -131,13 +123,12 @@ class EtcdClient:
             token = self._tokens.renewed(token, until)
             return self._in_turn(path, encoded, token, decoder, until)
 
-    def headers(self) -> dict[str, str]:
+    def token(self) -> str:
         """For a request that a caller sends itself."""
-        token = self._tokens.get(monotonic() + self.settings.limit_s)
-        return {"Authorization": token} if token else {}
+        return self._tokens.get(monotonic() + self.settings.limit_s)
 
     def forget_token(self) -> None:
-        """The token that `headers` gave was refused."""
+        """The one that `token` gave was refused."""
         self._tokens.forget()
 
     def prefer_next(self, endpoint: Endpoint) -> None:
@@ -154,11 +145,7 @@ class EtcdClient:
         return self._in_turn("/v3/auth/authenticate", body, "", _TOKEN, until).token
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self.http.close()
 
     def _in_turn(self, path: str, body: bytes, token: str, decoder: msgspec.json.Decoder[T], until: float) -> T:
         """Try endpoints until one answers; a refusal is an answer."""
@@ -175,32 +162,16 @@ class EtcdClient:
     def _attempt(
         self, endpoint: Endpoint, path: str, body: bytes, token: str, decoder: msgspec.json.Decoder[T], until: float
     ) -> T:
-        with self._lent(endpoint) as connection:
-            try:
-                headers = {"Authorization": token} if token else {}
-                status, content = connection.post(path, body, headers, until)
-            except (OSError, HTTPException) as error:
-                raise _placed(connection_fault(error, self.settings), endpoint) from error
-        if status != 200:
-            raise _placed(refusal(status, content, self.settings), endpoint)
         try:
-            return decoder.decode(content)
+            answer = self.http.exchange(endpoint, post(path, body, token), until)
+        except (OSError, HTTPException) as error:
+            raise _placed(connection_fault(error, self.settings), endpoint) from error
+        if answer.status != 200:
+            raise _placed(refusal(answer.status, answer.content, self.settings), endpoint)
+        try:
+            return decoder.decode(answer.content)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise EtcdError(f"etcd at {endpoint}: an answer that cannot be read: {error}") from error
-
-    @contextmanager
-    def _lent(self, endpoint: Endpoint) -> Iterator[Connection]:
-        with self._lock:
-            place = next((n for n, idle in enumerate(self._idle) if idle.endpoint == endpoint), None)
-            connection = Connection(endpoint, self._context) if place is None else self._idle.pop(place)
-        try:
-            yield connection
-        finally:
-            with self._lock:
-                if not self._closed:
-                    self._idle.append(connection)
-            if self._closed:
-                connection.close()
 
 
 class _Tokens:
@@ -229,6 +200,12 @@ class _Tokens:
 
     def forget(self) -> None:
         self._token = ""
+
+
+def post(path: str, body: bytes, token: str, **further: str) -> HttpRequest:
+    """A request with the token, if there is one, and further headers."""
+    headers = {"Content-Type": "application/json", **({"Authorization": token} if token else {}), **further}
+    return HttpRequest("POST", path, body, headers)
 
 
 def _placed(fault: EtcdError, endpoint: Endpoint) -> EtcdError:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from daemon.etcd.errors import EtcdError
 from daemon.files import check_is_file
 from daemon.redact import Secret
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     host: str
     port: int
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ssl
 from http.client import HTTPException, HTTPResponse
 from select import POLLIN, poll
-from socket import socket
 from time import monotonic
 
 import msgspec
 
 from daemon.etcd.answers import Event, WatchAnswer, WatchLine, decoder
-from daemon.etcd.client import EtcdClient
-from daemon.etcd.connection import Connection
+from daemon.etcd.client import EtcdClient, post
 from daemon.etcd.errors import CompactedError, EtcdAwayError, EtcdError
 from daemon.etcd.faults import Refusal, connection_fault, refusal, refusal_of
 from daemon.etcd.requests import end_of
@@ -40,10 +38,10 @@ class Watch:
         self.revision = revision
         self._client = client
         self._endpoint = client.endpoints()[0]
-        self._connection = Connection(self._endpoint, client.context)
+        self._connection = client.http.connection(self._endpoint)
         self._rest = b""
         self._received: list[WatchAnswer] = []
-        self._answer, self._socket = self._opened(prefix)
+        self._answer = self._opened(prefix)
         try:
             self._wait_until_created()
         except BaseException:
@@ -67,22 +65,22 @@ class Watch:
         return found
 
     def close(self) -> None:
-        self._answer.close()
         self._connection.close()
 
-    def _opened(self, prefix: bytes) -> tuple[HTTPResponse, socket]:
+    def _opened(self, prefix: bytes) -> HTTPResponse:
         wanted = {"key": prefix, "range_end": end_of(prefix), "start_revision": self.revision}
         body = msgspec.json.encode({"create_request": wanted})
-        headers = {**self._client.headers(), "Grpc-Metadata-hasleader": "true"}
+        request = post("/v3/watch", body, self._client.token(), **{"Grpc-Metadata-hasleader": "true"})
         try:
-            answer, end = self._connection.stream("/v3/watch", body, headers, self._limit())
+            silence_s = self._client.settings.limit_s
+            answer = self._connection.stream(request, self._limit(), silence_s, chunks=False)
             content = b"" if answer.status == 200 else answer.read(_CHUNK)
         except (OSError, HTTPException) as error:
             raise self._lost(error) from error
         if answer.status != 200:
             self._connection.close()
             raise self._placed(refusal(answer.status, content, self._client.settings))
-        return answer, end
+        return answer
 
     def _wait_until_created(self) -> None:
         until = self._limit()
@@ -94,10 +92,11 @@ class Watch:
 
     def _has_data(self, wait_s: float) -> bool:
         """Whether a read returns at once. The response keeps nothing back, because each read takes all that it has."""
-        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0:
+        end = self._connection.raw_socket
+        if isinstance(end, ssl.SSLSocket) and end.pending() > 0:
             return True
         waiting = poll()
-        waiting.register(self._socket, POLLIN)
+        waiting.register(end, POLLIN)
         return bool(waiting.poll(max(0.0, wait_s) * 1000))
 
     def _read(self) -> None:

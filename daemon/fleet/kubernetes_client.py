@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,10 +16,10 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from daemon.fleet.kubernetes_http import ApiConnection
 from daemon.fleet.kubernetes_objects import Event, Object, ObjectList, RawEvent, Status, number
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError
 from daemon.redact import printable
+from daemon.system.http_client import HttpClient, HttpConnection, HttpRequest
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -30,8 +29,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 _PATHS = {"leases": "/apis/coordination.k8s.io/v1", "configmaps": "/api/v1"}
 _VERSIONS = {"leases": ("coordination.k8s.io/v1", "Lease"), "configmaps": ("v1", "ConfigMap")}
-_CHUNK, _PAGE, _AT_ONCE = 1 << 20, 500, 8
-_MAX_TEXT = 300  # characters of the server's own words
+_PAGE, _AT_ONCE = 500, 8
+_MAX_TEXT, _MAX_ERROR = 300, 1 << 20  # characters of the server's own words, bytes of all that it says
 _WATCH_S, _LATE_S = 30, 5.0  # a watch is asked for anew after so long, because a dead peer is silent too
 
 
@@ -77,12 +76,10 @@ class KubernetesClient:
     """
 
     def __init__(self, settings: KubernetesSettings) -> None:
-        self.settings = settings
-        self._tls = _context(settings.ca) if settings.ca else None
+        self.settings, self._address = settings, (settings.host, settings.port)
+        self._http = HttpClient(_context(settings.ca) if settings.ca else None)
         self._lock = threading.Lock()
-        self._idle: list[ApiConnection] = []
         self._threads: ThreadPoolExecutor | None = None
-        self._closed = False
 
     def get(self, kind: Kind, name: str) -> Object | None:
         try:
@@ -125,30 +122,28 @@ class KubernetesClient:
 
     @contextmanager
     def watch(
-        self, kind: Kind, labels: Mapping[str, str], version: int, opened: Callable[[socket.socket], None]
+        self, kind: Kind, labels: Mapping[str, str], version: int, opened: Callable[[HttpConnection], None]
     ) -> Iterator[Iterator[Event]]:
         """Changes after a version. They end after a while; then watch anew from the last one.
 
         Args:
-            opened: gets the connection: who shuts it down ends the changes.
+            opened: gets the connection: who interrupts it ends the changes.
 
         Raises:
             GoneError: list anew.
         """
         query = {**_selector(labels), "watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
         path = f"{self._path(kind)}?{urlencode({**query, 'timeoutSeconds': _WATCH_S})}"
-        connection = self._made()
+        connection, until = self._http.connection(self._address), monotonic() + self.settings.limit_s
         try:
             try:
-                until = monotonic() + self.settings.limit_s
-                answer, end = connection.request("GET", path, b"", self._headers("GET"), until)
-                content = b"" if answer.status == 200 else answer.read(_CHUNK)
-                end.settimeout(_WATCH_S + _LATE_S)
+                opened(connection)
+                answer = connection.stream(self._request("GET", path), until, _WATCH_S + _LATE_S)
+                content = b"" if answer.status == 200 else answer.read(_MAX_ERROR)
             except (OSError, HTTPException) as error:
                 raise self._away(error) from error
             if answer.status != 200:
                 raise self._refusal(answer.status, content)
-            opened(end)
             yield self._events(answer)
         finally:
             connection.close()
@@ -163,11 +158,7 @@ class KubernetesClient:
         return list(self._threads.map(work, found))
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._http.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False)
 
@@ -196,22 +187,14 @@ class KubernetesClient:
             raise CoordinatorError(text) from error
 
     def _answer(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
-        """The content of an answer; a connection that the server has closed is replaced once."""
-        encoded = b"" if body is None else msgspec.json.encode(body)
         until = monotonic() + self.settings.limit_s
-        for is_last in (False, True):
-            with self._lent() as connection:
-                is_kept = connection.is_open
-                try:
-                    status, content = connection.exchange(method, path, encoded, self._headers(method), until)
-                    break
-                except (OSError, HTTPException) as error:
-                    connection.close()
-                    if is_last or not is_kept or isinstance(error, TimeoutError):
-                        raise self._away(error) from error
-        if status >= 300:
-            raise self._refusal(status, content)
-        return content
+        try:
+            answer = self._http.exchange(self._address, self._request(method, path, body), until)
+        except (OSError, HTTPException) as error:
+            raise self._away(error) from error
+        if answer.status >= 300:
+            raise self._refusal(answer.status, answer.content)
+        return answer.content
 
     def _events(self, answer: HTTPResponse) -> Iterator[Event]:
         try:
@@ -224,14 +207,17 @@ class KubernetesClient:
         except (OSError, HTTPException, ValueError) as error:
             raise self._away(error) from error
 
-    def _headers(self, method: str) -> dict[str, str]:
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> HttpRequest:
         """With the token, which is read for each request: Kubernetes replaces the file from time to time."""
+        encoded = b"" if body is None else msgspec.json.encode(body)
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers, file = {"Content-Type": kind, "Accept": "application/json"}, self.settings.token_file
         if file is None:
-            return headers
+            return HttpRequest(method, path, encoded, headers)
         try:
-            return {**headers, "Authorization": f"Bearer {file.read_text().strip()}"}
+            return HttpRequest(
+                method, path, encoded, {**headers, "Authorization": f"Bearer {file.read_text().strip()}"}
+            )
         except (OSError, UnicodeDecodeError) as error:
             raise CoordinatorError(f"{file}: the token of the service account cannot be read: {error}") from error
 
@@ -259,23 +245,6 @@ class KubernetesClient:
             return CoordinatorAwayError(f"{place} does not answer in time")
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return CoordinatorAwayError(f"{place} does not answer: {printable(reason)[:_MAX_TEXT]}")
-
-    def _made(self) -> ApiConnection:
-        return ApiConnection(self.settings.host, self.settings.port, self._tls)
-
-    @contextmanager
-    def _lent(self) -> Iterator[ApiConnection]:
-        with self._lock:
-            connection = self._idle.pop() if self._idle else self._made()
-        try:
-            yield connection
-        finally:
-            with self._lock:
-                keeps = not self._closed
-                if keeps:
-                    self._idle.append(connection)
-            if not keeps:
-                connection.close()
 
 
 def _threads() -> ThreadPoolExecutor:

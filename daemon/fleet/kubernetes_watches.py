@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import queue
-import socket
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from daemon.fleet.kubernetes_client import GoneError, Kind, KubernetesClient
 from daemon.fleet.kubernetes_objects import Event
 from daemon.fleet.port import CoordinatorError
+from daemon.system.http_client import HttpConnection
 from daemon.system.stop import StopToken
 
 
@@ -31,7 +30,7 @@ class Watches:
         self._client, self._labels = client, labels
         self._arrived: queue.SimpleQueue[Change | Exception] = queue.SimpleQueue()
         self._ending, self.must_list = StopToken(), False
-        self._lock, self._open = threading.Lock(), dict[Kind, socket.socket]()
+        self._lock, self._open = threading.Lock(), dict[Kind, HttpConnection]()
         self._threads = [
             threading.Thread(target=self._run, args=row, name=f"watch-{row[0]}", daemon=True)
             for row in versions.items()
@@ -63,14 +62,14 @@ class Watches:
         """End the watches, which takes no time: their threads end with their connections."""
         self._ending.set()
         with self._lock:
-            for end in self._open.values():
-                _shut_down(end)
+            for connection in self._open.values():
+                connection.interrupt()
 
-    def _opened(self, kind: Kind, end: socket.socket) -> None:
+    def _opened(self, kind: Kind, connection: HttpConnection) -> None:
         with self._lock:
-            self._open[kind] = end
+            self._open[kind] = connection
             if self._ending.is_set:
-                _shut_down(end)
+                connection.interrupt()
 
     def _run(self, kind: Kind, version: int) -> None:
         try:
@@ -81,8 +80,3 @@ class Watches:
                         self._arrived.put(Change(kind, event))
         except CoordinatorError as error:
             self._arrived.put(error)
-
-
-def _shut_down(end: socket.socket) -> None:
-    with suppress(OSError):  # it is closed already
-        socket.socket.shutdown(end, socket.SHUT_RDWR)  # of the connection below TLS, whose reader has the rest

@@ -1,0 +1,300 @@
+"""HTTP with one deadline for a whole call: for connection, TLS, request, and each byte of the answer.
+
+A server that sends a byte now and then gets no more time than one that is silent. Only the lookup of a name has no
+limit. Nothing here follows a redirect or uses a proxy.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
+from io import BufferedReader, RawIOBase
+from time import monotonic
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+_CHUNK = 1 << 20
+_MAX_ANSWER = 1 << 28  # bytes
+# A dead peer of a quiet connection is found by the kernel: seconds until the first probe, between probes, probes.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 3), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3))
+
+
+class HttpRequest(NamedTuple):
+    """Attributes:
+    path: with the query, percent-encoded.
+    """
+
+    method: str
+    path: str
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+class HttpAnswer(NamedTuple):
+    """Attributes:
+    headers: names in lower case.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class HttpConnection:
+    """Made at the first request, and kept. One thread uses it at a time; any thread may interrupt it.
+
+    Args:
+        address: host and port.
+
+    Raises (all but interrupt and close):
+        OSError, HTTPException: the connection is closed then.
+    """
+
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
+        self.address, self._tls = address, tls
+        self._http: _Http | None = None
+        self._stream: HTTPResponse | None = None
+        self._is_interrupted = False
+
+    def exchange(self, request: HttpRequest, until: float) -> HttpAnswer:
+        """The answer, whatever its status. Where the server has closed the kept connection, the request is sent again
+        over another one.
+
+        Args:
+            until: by `time.monotonic`.
+        """
+        if self._http is not None:
+            with suppress(ConnectionError, HTTPException, ssl.SSLError):
+                return self._exchanged(request, until)
+        return self._exchanged(request, until)
+
+    def stream(self, request: HttpRequest, until: float, silence_s: float, *, chunks: bool = True) -> HTTPResponse:
+        """An answer whose content comes without an end.
+
+        Args:
+            until: of its head.
+            silence_s: limit of each read of its content.
+            chunks: False: `read1` keeps nothing back, so that a poll of `raw_socket` tells whether it has something.
+        """
+        with self._closed_by_faults():
+            http = self._made(lambda: _left(until))
+            if not chunks:
+                http._http_vsn, http._http_vsn_str = 10, "HTTP/1.0"  # type: ignore[attr-defined]
+            self._stream = http.answer(request)
+            http.limit(lambda: silence_s)
+            return self._stream
+
+    @property
+    def raw_socket(self) -> socket.socket:
+        if self._http is None or self._http.end is None:
+            raise ConnectionAbortedError("the connection is closed")
+        return self._http.end
+
+    def interrupt(self) -> None:
+        """End a call that hangs; it takes no time. One that still connects goes on until its limit."""
+        self._is_interrupted = True
+        with suppress(OSError):  # it is closed already
+            socket.socket.shutdown(self.raw_socket, socket.SHUT_RDWR)  # below TLS, whose reader has the rest
+
+    def close(self) -> None:
+        for part in (self._stream, self._http):
+            if part is not None:
+                part.close()
+        self._stream = self._http = None
+
+    def _exchanged(self, request: HttpRequest, until: float) -> HttpAnswer:
+        with self._closed_by_faults():
+            answer = self._made(lambda: _left(until)).answer(request)
+            content = _content(answer)
+            answer.close()  # or the connection takes no other request
+            if answer.will_close:
+                self.close()
+            return HttpAnswer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
+
+    def _made(self, left: Callable[[], float]) -> _Http:
+        http = self._http = self._http or _Http(self.address, self._tls)
+        http.limit(left)
+        if http.sock is None and not self._is_interrupted:
+            http.connect()
+        if self._is_interrupted:
+            raise ConnectionAbortedError("the connection was interrupted")
+        return http
+
+    @contextmanager
+    def _closed_by_faults(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, HTTPException):
+            self.close()
+            raise
+
+
+class HttpClient:
+    """Connections to some servers, kept. Any thread may call it."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._idle: list[HttpConnection] = []
+        self._lent: set[HttpConnection] = set()
+        self._is_closed = False
+
+    def exchange(self, address: tuple[str, int], request: HttpRequest, until: float) -> HttpAnswer:
+        """See `HttpConnection.exchange`."""
+        with self._lock:
+            place = next((n for n, idle in enumerate(self._idle) if idle.address == address), None)
+            connection = self.connection(address) if place is None else self._idle.pop(place)
+            self._lent.add(connection)
+        try:
+            return connection.exchange(request, until)
+        finally:
+            with self._lock:
+                self._lent.discard(connection)
+                is_kept = not self._is_closed
+                if is_kept:
+                    self._idle.append(connection)
+            if not is_kept:
+                connection.close()
+
+    def connection(self, address: tuple[str, int]) -> HttpConnection:
+        """One that the caller closes."""
+        return HttpConnection(address, self._tls)
+
+    def close(self) -> None:
+        """End the calls of other threads, too. A later call has a connection of its own."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            for connection in self._lent:
+                connection.interrupt()
+        for connection in idle:
+            connection.close()
+
+
+def fetch(url: str, request: HttpRequest, limit_s: float, tls: ssl.SSLContext | None) -> HttpAnswer:
+    """The answer to one request, over a connection of its own.
+
+    Args:
+        url: of the server; the request has the path.
+        tls: for https.
+
+    Raises:
+        OSError, HTTPException.
+    """
+    parts, is_https = urlsplit(url), url.startswith("https:")
+    address = (parts.hostname or "", parts.port or (443 if is_https else 80))
+    connection = HttpConnection(address, tls if is_https else None)
+    try:
+        return connection.exchange(request, monotonic() + limit_s)
+    finally:
+        connection.close()
+
+
+def unverified_tls() -> ssl.SSLContext:
+    """For a daemon of this machine, whose certificate names the machine and not localhost."""
+    return ssl._create_unverified_context()  # noqa: S323
+
+
+class _Http(HTTPConnection):
+    """Limits each read and write of the socket by what is left at that moment.
+
+    Attributes:
+        end: the socket; a response may take it over.
+    """
+
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
+        self.default_port = 443 if tls else 80  # which the header Host leaves out
+        super().__init__(*address)
+        self._tls = tls
+        self.end: socket.socket | None = None
+        self.response_class = partial(_Response, self._set_limit)  # type: ignore[assignment]
+
+    def limit(self, left: Callable[[], float]) -> None:
+        self._left = left
+
+    def connect(self) -> None:
+        self.sock = self._connected()
+        for option, value in _KEEPALIVE:
+            self.sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is not None:
+            self._set_limit(self.sock)
+            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
+        self.end = self.sock
+
+    def answer(self, request: HttpRequest) -> HTTPResponse:
+        """As far as its head."""
+        self.request(request.method, request.path, request.body or None, dict(request.headers))
+        return self.getresponse()
+
+    def send(self, data: Any) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                self._set_limit(self.sock)
+                rest = rest[self.sock.send(rest) :]
+        except (ssl.SSLError, ConnectionError):
+            if isinstance(self.sock, ssl.SSLSocket):  # the server may have said why: TLS 1.3 does after the handshake
+                self.sock.recv(1)
+            raise
+
+    def _connected(self) -> socket.socket:
+        """Each address of the name gets an equal share of the time."""
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        for others, (*_, address) in zip(reversed(range(len(found))), found):
+            try:
+                return socket.create_connection((str(address[0]), self.port), self._left() / (others + 1))
+            except OSError:
+                if not others:
+                    raise
+        raise OSError(f"{self.host} has no address")
+
+    def _set_limit(self, end: socket.socket) -> None:
+        end.settimeout(self._left())
+
+
+class _Response(HTTPResponse):
+    def __init__(self, limit: Callable[[socket.socket], None], sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp = BufferedReader(_LimitedReader(limit, sock, self.fp.detach()))
+
+
+class _LimitedReader(RawIOBase):
+    def __init__(self, limit: Callable[[socket.socket], None], end: socket.socket, source: RawIOBase) -> None:
+        self._limit, self._end, self._source = limit, end, source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._limit(self._end)
+        return self._source.readinto(buffer)
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+
+def _content(answer: HTTPResponse) -> bytes:
+    parts, size = [], 0
+    while part := answer.read1(_CHUNK):
+        parts.append(part)
+        size += len(part)
+        if size > _MAX_ANSWER:
+            raise HTTPException(f"an answer of more than {_MAX_ANSWER} bytes")
+    if answer.length:
+        raise IncompleteRead(b"", answer.length)
+    return b"".join(parts)
+
+
+def _left(until: float) -> float:
+    left = until - monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left
