@@ -132,13 +132,14 @@ class Daemon:
             return
         counts = {"sources": len(self.sources.captures), "lanes": len(self.parts.lanes.threads)}
         log.info("ready", endpoint=self.endpoint, **counts, **_age())
-        self.health.is_ready = True
+        self.health.begin()
         systemd.notify("READY=1")
 
     def _end(self, *, finished: bool) -> int:
         systemd.notify("STOPPING=1")
         self.changes.request_stop()
-        was_ready, self.health.is_ready = self.health.is_ready, False
+        was_ready = self.health.is_ready
+        self.health.end()
         finished = finished and self._drain()
         begun = self._clock.monotonic_ns()
         if overdue := self._life.stop():

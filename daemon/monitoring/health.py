@@ -38,6 +38,14 @@ class Health:
         self.notes: list[Callable[[], str | None]] = []
         self.conditions: list[Callable[[], str | None]] = []
 
+    def begin(self) -> None:
+        """The daemon has started."""
+        self.is_ready = True
+
+    def end(self) -> None:
+        """The daemon is stopping."""
+        self.is_ready = False
+
     def degrade(self, part: str, reason: str) -> None:
         """Report that a part has failed, and that detection goes on without it."""
         self.degraded[part] = reason

@@ -83,13 +83,6 @@ class _Queue:
         self.in_flight = self.gone = self.waits_for_room = False
         self.wake: Callable[[], None] | None = None
 
-    def call(self) -> None:
-        """Wake the capture thread, if it waits."""
-        if self.waits_for_room:
-            self.waits_for_room = False
-            if self.wake is not None:
-                self.wake()
-
 
 class FrameBoard:
     """Frames of all sources, put by capture threads and taken by lanes.
@@ -325,7 +318,7 @@ class FrameBoard:
             self._closed = True
             self._filled.notify_all()
             for queue in self._queues.values():
-                queue.call()
+                _wake(queue)
 
     @property
     def drained(self) -> bool:
@@ -391,4 +384,12 @@ class FrameBoard:
     def _tell(self, queue: _Queue) -> None:
         """Wake a thread that waits for room only when there is some for several frames."""
         if len(queue.frames) <= queue.depth // 2:
-            queue.call()
+            _wake(queue)
+
+
+def _wake(queue: _Queue) -> None:
+    """Wake the capture thread, if it waits."""
+    if queue.waits_for_room:
+        queue.waits_for_room = False
+        if queue.wake is not None:
+            queue.wake()

@@ -125,8 +125,8 @@ def _track_of(sdp: str, base: str) -> str:
 class _Conversation:
     """A connection to the server of a URL."""
 
-    def __init__(self, url: str, timeout_s: float) -> None:
-        self._url, self._timeout_s = url, timeout_s
+    def __init__(self, url: str, timeout_s: float, challenge: Challenge | None = None) -> None:
+        self._url, self._timeout_s, self._challenge = url, timeout_s, challenge
         parts = urlsplit(url)
         scheme, _, rest = url.partition("://")
         place = rest.rpartition("@")[2] if parts.username is not None else rest
@@ -135,7 +135,6 @@ class _Conversation:
         self._user, self._password = unquote(parts.username or ""), unquote(parts.password or "")
         self._host, self._port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         self._is_rtsp, self._is_tls = parts.scheme.startswith("rtsp"), parts.scheme.endswith("s")
-        self._challenge: Challenge | None = None
         self._number = 0
         self._data = b""
 
@@ -158,9 +157,7 @@ class _Conversation:
 
     def again(self) -> _Conversation:
         """Another connection, with the same login."""
-        other = _Conversation(self._url, self._timeout_s)
-        other._challenge = self._challenge
-        return other
+        return _Conversation(self._url, self._timeout_s, self._challenge)
 
     def log_in(self, answer: Answer) -> bool:
         """Send the password from now on, in the way that the server asks for; False if that is not known."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from time import monotonic
 from urllib.parse import urlsplit
 
@@ -19,16 +20,18 @@ from daemon.errors import LoginRefusedError
 _REFUSED_S = 30.0  # other sources do not try a login that was refused so recently
 
 
+@dataclass
 class _Login:
-    """Attributes:
+    """The state of one.
+
+    Attributes:
     is_good: it was accepted, and not refused since.
     refused_by: the source that was refused last, and when, seconds.
     """
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()  # held by the source that tries it first
-        self.is_good = False
-        self.refused_by: tuple[str, float] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held by the source that tries it first
+    is_good: bool = False
+    refused_by: tuple[str, float] | None = None
 
 
 class Logins:

@@ -226,11 +226,7 @@ class Demuxer:
 
     def _shifted(self) -> Iterator[Packet[Any]]:
         """The cached packets with the timestamps of the next pass."""
-        for packet in self._cached:
-            packet.pts = cast("int", packet.pts) + self._pass_ticks
-            if packet.dts is not None:
-                packet.dts += self._pass_ticks
-            yield packet
+        return (_later(packet, self._pass_ticks) for packet in self._cached)
 
     def _seek_back(self) -> bool:
         """Go back to the first packet without reopening; False if impossible."""
@@ -278,6 +274,13 @@ class _PacketTimes:
         if stamp is None:
             stamp = packet.pts
         return None if stamp is None or tick is None else stamp * tick[0] // tick[1]
+
+
+def _later(packet: Packet[Any], ticks: int) -> Packet[Any]:
+    packet.pts = cast("int", packet.pts) + ticks
+    if packet.dts is not None:
+        packet.dts += ticks
+    return packet
 
 
 def _invents_times(format: ContainerFormat) -> bool:

@@ -109,7 +109,7 @@ class Selection:
 
     def _switch(self, other: _Other) -> Sequence[Packet[Any]]:
         """Go on with another stream."""
-        held, other.held = other.held, []
+        held = other.take_held()
         del self._others[other.stream.index]
         self._index = other.stream.index
         self._last.clear()
@@ -135,6 +135,10 @@ class _Other:
             self.kind = "other_video"
         self.held: list[Packet[Any]] = []
         self.overlapped = 0
+
+    def take_held(self) -> list[Packet[Any]]:
+        held, self.held = self.held, []
+        return held
 
     def begins_at(self) -> int:
         """Where its packets begin that are held."""

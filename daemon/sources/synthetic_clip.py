@@ -8,6 +8,7 @@ from pathlib import Path
 import av
 import av.error
 from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 
 from daemon.config import SyntheticConfig
 from daemon.errors import LookoutError
@@ -44,7 +45,7 @@ def _draw(path: Path) -> None:
     config = SyntheticConfig(id="street", seed=1001, fps=15)
     scene = scene_of(config)
     with av.open(str(path), "w", format="mp4") as file:
-        stream = file.add_stream("libx264", rate=15, options={"preset": "veryfast", "g": "30"})
+        stream: VideoStream = file.add_stream("libx264", rate=15, options={"preset": "veryfast", "g": "30"})
         stream.width, stream.height, stream.pix_fmt = scene.width, scene.height, "yuv420p"
         for number in range(_SECONDS * 15):
             for packet in stream.encode(VideoFrame.from_ndarray(scene.draw(number), format="bgr24")):

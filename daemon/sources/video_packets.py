@@ -215,8 +215,7 @@ class VideoPackets:
                 has_begun = has_begun or (packet.pos is not None and packet.pos + begin > part.position)
                 if has_begun and packet.size:
                     part.note_read(max(part.position, begin + (packet.pos or 0)))
-                    packet.stream = self.stream
-                    yield packet
+                    yield _moved(packet, self.stream)
 
     def _open_range(self, file: FileRange, closing: ExitStack, *, all_tables: bool = False) -> InputContainer:
         closing.callback(file.close)
@@ -224,6 +223,11 @@ class VideoPackets:
         container = open_range(self._config, file, name, all_tables=all_tables)
         closing.callback(container.close)
         return container
+
+
+def _moved(packet: Packet[Any], stream: VideoStream) -> Packet[Any]:
+    packet.stream = stream
+    return packet
 
 
 def _stream_of(container: InputContainer, id: int) -> VideoStream | None:

@@ -44,6 +44,7 @@ from detectors.trt.memory_plan import CAPACITY, Needs, shrink
 from detectors.trt.recipe import Manifest
 from detectors.trt.sized import bytes_of_outputs
 from detectors.trt.staging import H
+from detectors.trt.tensor_names import TensorNames, tensor_names
 
 try:
     import tensorrt as trt
@@ -101,6 +102,7 @@ class TrtDetector:
     info: ModelInfo
     manifest: Manifest
     needs: Needs
+    tensors: TensorNames
     head: Head
     sizes: Sequence[AtSize]
     decoding: Decoding | None
@@ -164,6 +166,11 @@ class TrtDetector:
 
     def _compiled(self, source: Path, cache: Path) -> Module:
         return Module(compile_cubin(source, self.device.architecture, cache / "kernels"))
+
+    @property
+    def input(self) -> str:
+        """Name of the input for pictures."""
+        return self.tensors.pictures
 
     def lane(self) -> TrtLane:
         self.device.make_current()
@@ -271,7 +278,7 @@ class TrtDetector:
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
         self.engine, self.manifest = store.get_or_build(options.path, recipe, build, self._deserialize)
-        self.input, self._further_inputs, self._outputs = self._tensors()
+        self.tensors = tensor_names(self.engine)
         own = self._at_size(0, model, options, None)
         self.head = own.head
         further = (self._at_size(number, model, options, own.head) for number in range(1, len(model.sizes)))
@@ -281,7 +288,7 @@ class TrtDetector:
             activations=compat.context_bytes(self.engine),
             largest=options.max_batch,
             spec=max((at.head.spec for at in self.sizes), key=lambda spec: spec.width * spec.height),
-            half=self.engine.get_tensor_dtype(self.input) == trt.float16,
+            half=self.engine.get_tensor_dtype(self.tensors.pictures) == trt.float16,
             outputs=sum(bytes_of_outputs(self.sizes).values()),
             scratch=sum(scratch_of(self.head, options.wanted.max_detections, MOST_CANDIDATES, CAPACITY).values()),
             frame=options.frame_size[0] * options.frame_size[1] * 3,
@@ -301,7 +308,7 @@ class TrtDetector:
         size = model.sizes[profile]
         tensors = self._tensors_at(size, profile)
         shapes = [(tensor.name, (1, *tensor.shape)) for tensor in tensors]
-        facts = ModelFacts(shapes, size, model.metadata, self._further_inputs, graph=model.graph)
+        facts = ModelFacts(shapes, size, model.metadata, self.tensors.further, graph=model.graph)
         head = recognise_at(facts, options, own)
         constants = {
             name: row.astype(trt.nptype(self.engine.get_tensor_dtype(name))) for name, row in head.constants.items()
@@ -313,28 +320,13 @@ class TrtDetector:
 
     # Only `self.engine` holds the engine: an error's traceback must not keep it alive after its device.
 
-    def _tensors(self) -> tuple[str, list[str], list[str]]:
-        """Names of the input for pictures, of further inputs, and of the outputs."""
-        names = [self.engine.get_tensor_name(number) for number in range(self.engine.num_io_tensors)]
-        inputs = [name for name in names if self.engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
-        pictures = [name for name in inputs if len(self.engine.get_tensor_shape(name)) == 4]
-        outputs = [name for name in names if name not in inputs]
-        if len(pictures) != 1 or not outputs:
-            raise DetectorError(f"the model needs one input for pictures and an output, but has {inputs} and {outputs}")
-        floats, integers = (trt.float32, trt.float16), (trt.int32, getattr(trt, "int64", trt.int32))
-        for name in names:
-            known = floats if name in pictures else integers if name in inputs else (trt.float32, *integers)
-            if (kind := self.engine.get_tensor_dtype(name)) not in known:
-                raise DetectorError(f"the model's tensor {name} has type {kind}: export it with floating-point tensors")
-        return pictures[0], [name for name in inputs if name not in pictures], outputs
-
     def _tensors_at(self, size: Size, profile: int) -> list[Tensor]:
         """The outputs for an input size, which the file may leave dynamic."""
-        shapes = [tuple(self.engine.get_tensor_shape(name))[1:] for name in self._outputs]
+        shapes = [tuple(self.engine.get_tensor_shape(name))[1:] for name in self.tensors.outputs]
         if any(min(shape, default=0) < 0 for shape in shapes):
             shapes = self._dynamic_shapes(size, profile)
-        types = [np.dtype(trt.nptype(self.engine.get_tensor_dtype(name))) for name in self._outputs]
-        return [Tensor(*row) for row in zip(self._outputs, shapes, types)]
+        types = [np.dtype(trt.nptype(self.engine.get_tensor_dtype(name))) for name in self.tensors.outputs]
+        return [Tensor(*row) for row in zip(self.tensors.outputs, shapes, types)]
 
     def _dynamic_shapes(self, size: Size, profile: int) -> list[tuple[int, ...]]:
         """The shapes of the outputs for an input size, without the batch.
@@ -349,14 +341,14 @@ class TrtDetector:
             with closing(Stream()) as stream:
                 taken = compat.use_profile(context, profile, stream.handle)
                 stream.synchronize()
-            batch = max(1, self.engine.get_tensor_shape(self.input)[0])
-            taken = taken and context.set_input_shape(self.input, (batch, 3, size[1], size[0]))
-            for name in self._further_inputs:
+            batch = max(1, self.engine.get_tensor_shape(self.tensors.pictures)[0])
+            taken = taken and context.set_input_shape(self.tensors.pictures, (batch, 3, size[1], size[0]))
+            for name in self.tensors.further:
                 shape = tuple(self.engine.get_tensor_shape(name))[1:]
                 taken = taken and context.set_input_shape(name, (batch, *shape))
             if not taken:
                 raise DetectorError(f"TensorRT refuses an input of {size[0]}x{size[1]}: see the log above")
-            return [tuple(context.get_tensor_shape(name))[1:] for name in self._outputs]
+            return [tuple(context.get_tensor_shape(name))[1:] for name in self.tensors.outputs]
         finally:
             context = None  # an error's traceback must not keep it
 

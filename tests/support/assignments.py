@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 _CONSTRUCTORS = ("__init__", "__post_init__")
 _Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -93,6 +94,9 @@ def assignments(path: Path, classes: Classes) -> Iterator[Assignment]:
     for target, known in _targets(tree, {}, _Makers(classes, frozenset(libraries))):
         holder = ast.unparse(target.value)
         names = known.get(holder)
+        root = known.get(holder.partition(".")[0])
+        if names is None and root and not any(name in classes for name in root):
+            continue  # what an object of a library holds is a library's
         if names is None:
             meant = classes.having(target.attr, sorted(here | imported)) or classes.all_having(target.attr)
         else:
@@ -131,6 +135,7 @@ def _known_in(function: ast.FunctionDef | ast.AsyncFunctionDef, makers: _Makers)
         if isinstance(node, ast.Assign):
             made = {target: ast.unparse(value.func) for target, value in _pairs(node) if isinstance(value, ast.Call)}
             found |= {target: frozenset([maker]) for target, maker in made.items() if maker in makers}
+            found |= {target: _names_in(value.args[0]) for target, value in _pairs(node) if _is_cast(value)}
         elif isinstance(node, ast.AnnAssign):
             found[ast.unparse(node.target)] = _names_in(node.annotation)
         elif isinstance(node, ast.Assert) and isinstance(node.test, ast.Call) and len(node.test.args) == 2:
@@ -149,7 +154,13 @@ def _pairs(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
             yield ast.unparse(target), node.value
 
 
+def _is_cast(value: ast.expr) -> TypeGuard[ast.Call]:
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == "cast"
+
+
 def _names_in(annotation: ast.expr) -> frozenset[str]:
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        annotation = ast.parse(annotation.value, mode="eval").body
     return frozenset(node.id for node in ast.walk(annotation) if isinstance(node, ast.Name))
 
 

@@ -147,7 +147,7 @@ class StreamDecoder:
         self._callbacks = ()  # they refer to this object
 
     def _parse(self, address: int, size: int, flags: int) -> list[DisplayedPicture]:
-        packet = self._packet
+        packet: Packet = self._packet
         packet.data, packet.size, packet.flags = address, size, flags
         code = self._library.cuvidParseVideoData(self._parser, byref(packet))
         if problem := self._error:
