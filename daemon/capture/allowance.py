@@ -1,4 +1,4 @@
-"""What a source may have: the quota that admission gives it, its rate limit and its decode time."""
+"""The limits of a source: the quota that admission gives it, its rate limit and its decode time."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class _StreamTools:
-    """What looks into the packets of the stream that is decoded now.
+    """Looks into the packets of the stream that is decoded now.
 
     Attributes:
         parameters: name and extradata of its codec.

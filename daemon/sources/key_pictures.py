@@ -32,7 +32,7 @@ class KeyPictures:
 
     @property
     def hint(self) -> str:
-        """What to do if a picture cannot be decoded; empty if it is not for want of a key picture."""
+        """The advice for a picture that cannot be decoded; empty if it is not for want of a key picture."""
         return "" if self.has_begun else _HINT
 
     def note_packet(self, packet: Packet[Any]) -> None:

@@ -88,7 +88,8 @@ class Loaded(Protocol):
     copy_pool: HostCopyPool
     preprocess: Module
     decoding: Decoding | None
-    input: str
+    @property
+    def input(self) -> str: ...
     sizes: Sequence[AtSize]
     max_batch: int
     dynamic: bool
