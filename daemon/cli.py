@@ -32,10 +32,14 @@ def main() -> NoReturn:
     leave(invoke(sys.argv[1:]))
 
 
-def invoke(args: Sequence[str]) -> int:
-    """Run a command; what a user can mend is one line on stderr and exit code 2."""
+def invoke(args: Sequence[str], root: click.Command | None = None, name: str = "lookout") -> int:
+    """Run a command; what a user can mend is one line on stderr and exit code 2.
+
+    Args:
+        root: of the commands, those of `lookout` if there is none; `name` is how it is started.
+    """
     try:
-        code = cli.main(list(args), prog_name="lookout", standalone_mode=False)
+        code = (root or cli).main(list(args), prog_name=name, standalone_mode=False)
         flush_streams()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())

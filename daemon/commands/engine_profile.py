@@ -41,7 +41,7 @@ def measure(target: str, recipe: Mapping[str, Any], cache: Path | None, batch: i
 
     Args:
         target: an ONNX file, or the beginning of an engine's key.
-        recipe: precision, max_batch, level, input_size, head, labels and semantics of a file's engine.
+        recipe: precision, max_batch, builder_level, input_size, head, labels and semantics of a file's engine.
 
     Raises:
         DetectorError: the engine cannot be found, built or run.
@@ -60,7 +60,7 @@ def measure(target: str, recipe: Mapping[str, Any], cache: Path | None, batch: i
         input_size=recipe["input_size"] or None,
         max_batch=recipe["max_batch"],
         precision=recipe["precision"],
-        builder_level=recipe["level"],
+        builder_level=recipe["builder_level"],
         cache=cache,
     )
     return profile_model(options, batch, runs)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from daemon.commands.groups.options import LABELS, takes_semantics
+from daemon.commands.groups.options import (
+    CACHE,
+    DEVICE,
+    HEAD,
+    INPUT_SIZE,
+    LABELS,
+    PRECISION,
+    THREADS,
+    takes_builder_level,
+    takes_semantics,
+)
 from daemon.commands.paths import JSON_FILE, InputPath, OutputFolder
 from daemon.errors import LookoutError
-from detectors.port import Precision
 from detectors.views import MIN_OVERLAP
 
 if TYPE_CHECKING:
@@ -41,17 +50,17 @@ if TYPE_CHECKING:
 )
 @click.option("--drop", default="", help="With --mot, leave frames out: random:0.5, stride:5 or bursts:12/60.")
 @LABELS
-@click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
+@HEAD
 @takes_semantics
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu", "triton"]))
 @click.option("--confidence", type=click.FloatRange(0, 1), help="[default: 0.001, and 0.25 with --mot]")
 @click.option("--iou", default=0.65, show_default=True, type=click.FloatRange(0, 1), help="Of class-wise NMS.")
 @click.option("--max-detections", default=300, show_default=True, type=click.IntRange(1))
-@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+@PRECISION
 @click.option("--max-batch", default=1, show_default=True, type=click.IntRange(1, 256), help="Of the engine to judge.")
-@click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
-@click.option("--cache", type=InputPath(), help="Cache folder.  [default: ~/.cache/lookout]")
-@click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
+@takes_builder_level()
+@CACHE
+@DEVICE
 @JSON_FILE
 def evaluate(
     model: Path | None,
@@ -123,7 +132,7 @@ def _open_model(model: Path | None, head: str, wanted: PostprocessParams, chosen
         wanted=wanted,
         precision=chosen["precision"],
         max_batch=chosen["max_batch"],
-        builder_level=chosen["level"],
+        builder_level=chosen["builder_level"],
         cache=chosen["cache"],
         device=chosen["device"],
         semantics=chosen["semantics"],
@@ -136,8 +145,8 @@ def _evaluate_tracks(options: MotOptions, finder: Detector | None, json_file: Pa
     from daemon.commands.report.tables import tracking_scores, write_json
 
     scores = run(options, finder)
-    tracking_scores(scores)
     write_json(json_file, scores)
+    tracking_scores(scores)
 
 
 def _evaluate_classes(pictures: Path, open_model: Callable[[], Detector], json_file: Path | None) -> None:
@@ -148,8 +157,8 @@ def _evaluate_classes(pictures: Path, open_model: Callable[[], Detector], json_f
     pairs = labelled(pictures)  # before a model is opened, which may take minutes
     detector = open_model()
     accuracy = run(detector, pairs)
-    classification(accuracy, detector.info)
     write_json(json_file, accuracy)
+    classification(accuracy, detector.info)
 
 
 def _evaluate_views(
@@ -159,8 +168,8 @@ def _evaluate_views(
     from daemon.commands.report.tables import view_comparison, write_json
 
     views = compare(detector, images, annotations, options)
-    view_comparison(views, detector.info)
     write_json(json_file, views)
+    view_comparison(views, detector.info)
 
 
 def _evaluate_boxes(detector: Detector, images: Path, annotations: Path, json_file: Path | None) -> None:
@@ -168,8 +177,8 @@ def _evaluate_boxes(detector: Detector, images: Path, annotations: Path, json_fi
     from daemon.commands.report.tables import evaluation, write_json
 
     result = run(detector, images, annotations)
-    evaluation(result, detector.info)
     write_json(json_file, result)
+    evaluation(result, detector.info)
 
 
 def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Tiling]:
@@ -257,15 +266,15 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
 @click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1), help="Of each live source.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @LABELS
-@click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
+@HEAD
 @takes_semantics
-@click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
+@INPUT_SIZE
 @click.option("--confidence", default=0.25, show_default=True, type=click.FloatRange(0, 1), help="That you run with.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
-@click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
-@click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all.")
-@click.option("--cache", type=InputPath(), help="Cache folder.  [default: ~/.cache/lookout]")
+@takes_builder_level()
+@THREADS
+@CACHE
 def calibrate(
     model: Path,
     origins: tuple[Path, ...],
@@ -323,7 +332,7 @@ def _calibration_of(
         wanted=PostprocessParams(0.0 if classifies else chosen["confidence"]),
         max_batch=chosen["max_batch"],
         threads=chosen["threads"],
-        builder_level=chosen["level"],
+        builder_level=chosen["builder_level"],
         cache=chosen["cache"],
     )
     return CalibrationConfig(

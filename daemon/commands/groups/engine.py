@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from daemon.commands.environment import ConfigFile
-from daemon.commands.groups.options import CACHE, LABELS, takes_semantics
+from daemon.commands.groups.options import CACHE, INPUT_SIZE, LABELS, PRECISION, takes_builder_level, takes_semantics
 from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
-from detectors.port import Precision
 from detectors.semantics import Semantics
 
-_PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+if TYPE_CHECKING:
+    from detectors.port import Precision
+
 _MAX_BATCH = click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
 _PICTURE = OutputFile(makes_folder=True)
-_LEVEL = click.option(
-    "--level", default=3, show_default=True, type=click.IntRange(0, 5), help="How long to look for the fastest."
-)
-_INPUT_SIZE = click.option(
-    "--input-size", nargs=2, type=click.IntRange(1), help="Width and height, for a model that leaves them open."
-)
 _HEAD = click.option("--head", default="auto", show_default=True, help="classify for a classifier that states no task.")
 
 
@@ -34,10 +29,10 @@ def engine() -> None:
 @engine.command()
 @click.argument("model", required=False, type=InputPath())
 @click.option("-c", "--config", type=ConfigFile(), help="What this configuration needs, instead of MODEL.")
-@_PRECISION
+@PRECISION
 @_MAX_BATCH
-@_LEVEL
-@_INPUT_SIZE
+@takes_builder_level()
+@INPUT_SIZE
 @_HEAD
 @LABELS
 @takes_semantics
@@ -47,7 +42,7 @@ def build(
     config: Path | None,
     precision: str,
     max_batch: int,
-    level: int,
+    builder_level: int,
     input_size: tuple[int, int] | None,
     head: str,
     labels: str | None,
@@ -74,7 +69,7 @@ def build(
             input_size=input_size or None,
             max_batch=max_batch,
             precision=cast("Precision", precision),
-            builder_level=level,
+            builder_level=builder_level,
             cache=cache,
         )
     with logging(LogConfig(format="console")):
@@ -94,12 +89,12 @@ def list_engines(cache: Path | None) -> int:
 
 @engine.command()
 @click.argument("model", type=InputPath())
-@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+@PRECISION
 @click.option("--picture", type=InputPath(), help="A file; without it a drawn street.")
 @click.option("--tolerance", default=0.05, show_default=True, type=click.FloatRange(0), help="Error over size.")
 @click.option("--all", "everything", is_flag=True, help="All tensors, not only what layers with weights read.")
-@click.option("--level", default=1, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
-@click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
+@takes_builder_level(1)
+@INPUT_SIZE
 @_HEAD
 @LABELS
 @takes_semantics
@@ -110,7 +105,7 @@ def compare(
     picture: Path | None,
     tolerance: float,
     everything: bool,
-    level: int,
+    builder_level: int,
     input_size: tuple[int, int] | None,
     head: str,
     labels: str | None,
@@ -140,7 +135,7 @@ def compare(
         semantics=semantics,
         input_size=input_size or None,
         precision=cast("Precision", precision),
-        builder_level=level,
+        builder_level=builder_level,
         cache=cache,
     )
     with logging(LogConfig(format="console")):
@@ -157,10 +152,10 @@ def compare(
 @click.option(
     "--html", type=OutputFile(makes_folder=True), help="Write a page with picture and table, and .md beside it."
 )
-@_PRECISION
+@PRECISION
 @_MAX_BATCH
-@_LEVEL
-@_INPUT_SIZE
+@takes_builder_level()
+@INPUT_SIZE
 @_HEAD
 @LABELS
 @takes_semantics

@@ -1,4 +1,4 @@
-"""`lookout bench part python`: every frame passes all parts except decoder and detector, to the subscriber."""
+"""`python -m tests.bench python`: every frame passes all parts except decoder and detector, to the subscriber."""
 
 from __future__ import annotations
 
@@ -8,24 +8,13 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import invoke
+from tests.bench.__main__ import bench
 
 
 def test_every_frame_is_received(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
-    arguments = [
-        "bench",
-        "part",
-        "python",
-        "--sources",
-        "20",
-        "--frames",
-        "2000",
-        "--max-batch",
-        "8",
-        "--json",
-        str(file),
-    ]
-    assert invoke(arguments) == 0
+    size = ["--sources", "20", "--frames", "2000", "--max-batch", "8"]
+    assert invoke(["python", *size, "--json", str(file)], bench) == 0
     figures = json.loads(file.read_text())
     assert figures["published"] == figures["received"] == 2000
     assert figures["cpu_us_per_frame"] > 0
