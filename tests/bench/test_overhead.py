@@ -11,6 +11,15 @@ from daemon.cli import invoke
 from tests.bench.__main__ import bench
 
 
+@pytest.mark.needs("ffmpeg")
+def test_a_replay_is_compared_with_bare_inference(clip: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert invoke(["python", str(clip), "--rounds", "1", "--json", str(out)], bench) == 0
+    figures = json.loads(out.read_text())
+    assert figures["ratio"] > 0
+    assert figures["frames"] == 45
+
+
 def test_every_frame_is_received(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
     size = ["--sources", "20", "--frames", "2000", "--max-batch", "8"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -53,13 +53,19 @@ FLEET = click.option(
 
 
 def renamed(*old: str, now: str) -> Callable[[_Command], _Command]:
-    """A hidden option that refuses old spellings, with the present one."""
+    """Hidden options with old spellings, each of which is refused with the present one."""
 
-    def refuse(_: click.Context, __: click.Parameter, value: str | None) -> None:
+    def refuse(spelling: str, value: str | None) -> None:
         if value is not None:
-            raise click.UsageError(f"{', '.join(old)}: is now {now}")
+            raise click.UsageError(f"{spelling} is now: {now}")
 
-    return click.option(*old, hidden=True, expose_value=False, callback=refuse)
+    def wrap(command: _Command) -> _Command:
+        for spelling in old:
+            callback = partial(lambda spelling, _, __, value: refuse(spelling, value), spelling)
+            command = click.option(spelling, hidden=True, expose_value=False, is_eager=True, callback=callback)(command)
+        return command
+
+    return wrap
 
 
 def takes_builder_level(default: int = 3) -> Callable[[_Command], _Command]:
