@@ -76,13 +76,15 @@ def run(
     from daemon.bench.progress import progress
     from daemon.bench.recording import check_name
     from daemon.bench.repeats import repeated
-    from daemon.bench.show import check_output, show_report
+    from daemon.bench.show import show_report
+    from daemon.commands.report import check_pages
 
     if (images is None) != (annotations is None):
         raise click.UsageError("--images and --annotations go together")
     if frames_out:
         check_name(frames_out)
-    check_output(out)
+    if out:
+        check_pages()
     load = options.load_of(values)
     with progress("repeats", repeats) as advance:
         report = repeated(
@@ -136,12 +138,13 @@ def search(
     from daemon.bench.progress import progress
     from daemon.bench.result import Constraints, write
     from daemon.bench.search import combinations, grid, max_met, most_sources
-    from daemon.bench.show import check_output, show_report
+    from daemon.bench.show import show_report
+    from daemon.commands.report import check_pages
     from daemon.commands.report.tables import print_line
 
     if bool(over) == bool(find_most):
         raise click.UsageError("give either --over, such as --over batch=1,2,4, or --most sources")
-    check_output(out)
+    check_pages()
     if find_most:
         constraints = Constraints(max_dropped, max_p50, max_p99, confirm)
         load = options.load_of({**values, "paced": True})
@@ -251,9 +254,10 @@ def compare(old: Path, new: Path, minimum: float, iou: float, agreement: float) 
 def report(files: tuple[Path, ...], out: Path) -> int:
     """Write Markdown and HTML again from the FILES of `run` and `search`."""
     from daemon.bench.result import read
-    from daemon.bench.show import check_output, show_report
+    from daemon.bench.show import show_report
+    from daemon.commands.report import check_pages
 
-    check_output(out)
+    check_pages()
     for found in [read(file) for file in files]:
         show_report(found, out, None)
     return 0

@@ -7,19 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from daemon.bench.pages import check_installed, page_of, save
+from daemon.bench.pages import page_of, save
 from daemon.bench.result import Report, write
 from daemon.commands.report.tables import print_line, show
-
-
-def check_output(out: Path | None) -> None:
-    """Check before measuring that a report can be written.
-
-    Raises:
-        LookoutError: a library is missing.
-    """
-    if out:
-        check_installed()
 
 
 def show_report(report: Report, out: Path | None, json_file: Path | None) -> int:

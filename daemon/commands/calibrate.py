@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from calibration.calibrate import Calibration, CalibrationConfig
+from calibration.coco import require_pycocotools
 from calibration.frames import FrameSet, Sampler, SourceFrame, photos
 from calibration.outcome import Outcome, Trial, exit_code
 from calibration.restoration import ProgressTask
@@ -68,6 +69,8 @@ def calibrate(config: CalibrationConfig, selection: FrameSelection, backend: Bac
         DetectorError: the model cannot be used or evaluated.
     """
     check_pages()
+    if config.labelled:
+        require_pycocotools()
     began = monotonic()
     if backend == "auto":
         backend = best_backend()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table as Printed
 
-from daemon.commands.report import Page, Table, check_pages, write_pages
+from daemon.commands.report import Page, Table, write_pages
 from daemon.commands.report.environment import collect_environment
 from daemon.errors import ConfigError, LookoutError
 from detectors.factory import profile_engine, profile_model
@@ -22,18 +21,6 @@ from detectors.port import Options
 
 RUNS = 50
 _HEAD = ("layer", "of", "kind", "reads", "writes", "us", "%")
-
-
-def check_libraries(svg: Path | None, html: Path | None) -> None:
-    """Check for the libraries of the picture and the page, before the measurement.
-
-    Raises:
-        LookoutError: one is missing.
-    """
-    if (svg or html) and find_spec("matplotlib") is None:
-        raise LookoutError("pictures need matplotlib: pip install '.[bench]'")
-    if html:
-        check_pages()
 
 
 def measure(target: str, recipe: Mapping[str, Any], cache: Path | None, batch: int | None, runs: int) -> LayerTimes:

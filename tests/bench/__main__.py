@@ -21,6 +21,8 @@ from daemon.commands.groups.options import CACHE, DEVICE, LABELS, PRECISION, THR
 from daemon.commands.paths import JSON_FILE, InputPath
 from daemon.commands.report.tables import print_line, show, write_json
 from daemon.redact import Url
+from daemon.system.signals import leave
+from daemon.system.streams import prepare_streams
 from tests.bench import tables
 from tests.bench.options import peer_options, takes_peers
 
@@ -170,4 +172,5 @@ def engine(
 
 
 if __name__ == "__main__":
-    sys.exit(invoke(sys.argv[1:], bench, "python -m tests.bench"))
+    prepare_streams()
+    leave(invoke(sys.argv[1:], bench, "python -m tests.bench"))

@@ -19,7 +19,8 @@ import numpy as np
 from daemon.analytics.broad_phase import Search
 from daemon.analytics.loops import PYTHON, Loops, fastest_loops
 from daemon.analytics.track_stage import Tracker, TrackerStage
-from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
+from daemon.config import Config, LogConfig, ModelConfig, SyntheticConfig, TrackingConfig
+from daemon.log import logging
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import Stage
@@ -86,9 +87,11 @@ def analytics(options: AnalyticsOptions) -> AnalyticsCost:
     """Run and measure."""
     memory.configure_malloc()  # as in the daemon
     peer, name = _open_peer()
-    loops = fastest_loops(None)
-    compiled = None if loops is PYTHON else loops
-    return AnalyticsCost(options.sources, name, [_row(objects, options, compiled, peer) for objects in options.objects])
+    with logging(LogConfig(level="error", format="console")):
+        loops = fastest_loops(None)
+        compiled = None if loops is PYTHON else loops
+        rows = [_row(objects, options, compiled, peer) for objects in options.objects]
+    return AnalyticsCost(options.sources, name, rows)
 
 
 def _row(objects: int, options: AnalyticsOptions, compiled: Loops | None, peer: MakeUpdate | None) -> TrackingCost:

@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 import structlog
 
-from calibration.coco import evaluate
+from calibration.coco import Truth, measure
 from daemon.sources.scene import Scene
 from detectors.cpu.detector import CpuDetector
 from detectors.matching import match
@@ -65,10 +65,11 @@ def _one(path: Path, labels: str | None, precision: Precision, args: argparse.Na
     accuracy = ""
     if args.coco:
         strict = PostprocessParams(0.001, 0.65, 300, multi_label=True)
+        truth = Truth(*args.coco)
         with closing(CpuDetector(replace(here, wanted=strict, max_batch=1))) as detector:
-            ap = evaluate(detector, *args.coco).ap
+            ap = measure(detector, truth)[0].ap
         with closing(TrtDetector(replace(there, wanted=strict))) as detector:
-            same = evaluate(detector, *args.coco).ap
+            same = measure(detector, truth)[0].ap
         assert abs(same - ap) < (0.002 if precision == "fp32" else 0.005), (ap, same)
         accuracy = f", AP cpu {ap:.4f} trt {same:.4f}"
     return f"{path.stem} {precision}: ready in {ready:.1f} s, {found}{accuracy}"

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from detectors.port import Detector, PostprocessParams
     from detectors.views import Tiling
 
+    OpenModel = Callable[[], Detector]
+
 
 @click.command()
 @click.option("--model", type=InputPath(), help="ONNX file.")
@@ -90,32 +92,32 @@ def evaluate(
     if roi and not (roi[0] < roi[2] and roi[1] < roi[3]):
         raise click.UsageError("--roi: right must be above left, and bottom above top")
 
-    def open_model(threshold: float, *, multi_label: bool) -> Detector:
-        wanted = PostprocessParams(threshold, iou, max_detections, multi_label=multi_label)
-        return _open_model(model, "classify" if classify else chosen["head"], wanted, chosen)
-
     with logging(LogConfig(format="console")), ExitStack() as opened:
+
+        def open_model(threshold: float, *, multi_label: bool = False) -> Detector:
+            wanted = PostprocessParams(threshold, iou, max_detections, multi_label=multi_label)
+            head = "classify" if classify else chosen["head"]
+            return opened.enter_context(closing(_open_model(model, head, wanted, chosen)))
+
         if mot is not None:
             from daemon.commands.mot import FLOOR, MotOptions
 
-            finder = opened.enter_context(closing(open_model(FLOOR, multi_label=False))) if model else None
-            _evaluate_tracks(MotOptions(mot, drop, 0.25 if confidence is None else confidence), finder, json_file)
+            options = MotOptions(mot, drop, 0.25 if confidence is None else confidence)
+            _evaluate_tracks(options, (lambda: open_model(FLOOR)) if model else None, json_file)
         elif classify is not None:
-            _evaluate_classes(
-                classify, lambda: opened.enter_context(closing(open_model(0.0, multi_label=False))), json_file
-            )
+            _evaluate_classes(classify, lambda: open_model(0.0), json_file)
         elif images is None or annotations is None:
             raise click.UsageError("give --images and --annotations, or --mot, or --classify")
         else:
             threshold = 0.001 if confidence is None else confidence
-            detector = opened.enter_context(closing(open_model(threshold, multi_label=True)))
+            labelled = (images, annotations)
             if tiles or roi:
                 from calibration.views import ViewOptions
 
                 views = ViewOptions(roi, _tilings(tiles, overlap, whole=whole), Limits(iou, max_detections))
-                _evaluate_views(detector, images, annotations, views, json_file)
+                _evaluate_views(lambda: open_model(threshold, multi_label=True), labelled, views, json_file)
             else:
-                _evaluate_boxes(detector, images, annotations, json_file)
+                _evaluate_boxes(lambda: open_model(threshold, multi_label=True), labelled, json_file)
     return 0
 
 
@@ -140,21 +142,26 @@ def _open_model(model: Path | None, head: str, wanted: PostprocessParams, chosen
     return open_detector(chosen["backend"], options)
 
 
-def _evaluate_tracks(options: MotOptions, finder: Detector | None, json_file: Path | None) -> None:
+# Each imports all that it needs, and reads the truth, before it opens a model, which may take minutes.
+
+
+def _evaluate_tracks(options: MotOptions, open_model: OpenModel | None, json_file: Path | None) -> None:
     from daemon.commands.mot import evaluate as run
     from daemon.commands.report.tables import tracking_scores, write_json
+    from daemon.commands.tracking_score import open_metrics
 
-    scores = run(options, finder)
+    open_metrics()
+    scores = run(options, open_model() if open_model else None)
     write_json(json_file, scores)
     tracking_scores(scores)
 
 
-def _evaluate_classes(pictures: Path, open_model: Callable[[], Detector], json_file: Path | None) -> None:
+def _evaluate_classes(pictures: Path, open_model: OpenModel, json_file: Path | None) -> None:
     from calibration.classification import evaluate as run
     from calibration.classification import labelled
     from daemon.commands.report.tables import classification, write_json
 
-    pairs = labelled(pictures)  # before a model is opened, which may take minutes
+    pairs = labelled(pictures)
     detector = open_model()
     accuracy = run(detector, pairs)
     write_json(json_file, accuracy)
@@ -162,21 +169,26 @@ def _evaluate_classes(pictures: Path, open_model: Callable[[], Detector], json_f
 
 
 def _evaluate_views(
-    detector: Detector, images: Path, annotations: Path, options: ViewOptions, json_file: Path | None
+    open_model: OpenModel, labelled: tuple[Path, Path], options: ViewOptions, json_file: Path | None
 ) -> None:
+    from calibration.coco import Truth
     from calibration.views import compare
     from daemon.commands.report.tables import view_comparison, write_json
 
-    views = compare(detector, images, annotations, options)
+    truth = Truth(*labelled, options.roi)
+    detector = open_model()
+    views = compare(detector, truth, options)
     write_json(json_file, views)
     view_comparison(views, detector.info)
 
 
-def _evaluate_boxes(detector: Detector, images: Path, annotations: Path, json_file: Path | None) -> None:
-    from calibration.coco import evaluate as run
+def _evaluate_boxes(open_model: OpenModel, labelled: tuple[Path, Path], json_file: Path | None) -> None:
+    from calibration.coco import Truth, measure
     from daemon.commands.report.tables import evaluation, write_json
 
-    result = run(detector, images, annotations)
+    truth = Truth(*labelled)
+    detector = open_model()
+    result, _ = measure(detector, truth)
     write_json(json_file, result)
     evaluation(result, detector.info)
 

@@ -176,10 +176,14 @@ def profile(
     The engine of MODEL is built if it is missing. The options from --precision on choose it; KEY has its own.
     """
     from daemon.commands import engine_profile
+    from daemon.commands.report import check_pages, check_plots
     from daemon.config import LogConfig
     from daemon.log import logging
 
-    engine_profile.check_libraries(svg, html)
+    if svg:
+        check_plots()
+    if html:
+        check_pages()
     with logging(LogConfig(format="console")):
         times = engine_profile.measure(target, recipe, cache, batch, runs)
     engine_profile.show(times, top, as_json=as_json)
