@@ -23,34 +23,23 @@ RUNS = 50
 _HEAD = ("layer", "of", "kind", "reads", "writes", "us", "%")
 
 
-def measure(target: str, recipe: Mapping[str, Any], cache: Path | None, batch: int | None, runs: int) -> LayerTimes:
+def measure(target: str, recipe: Mapping[str, Any], batch: int | None, runs: int) -> LayerTimes:
     """Times of the layers of an engine.
 
     Args:
         target: an ONNX file, or the beginning of an engine's key.
-        recipe: precision, max_batch, builder_level, input_size, head, labels and semantics of a file's engine.
+        recipe: fields of `Options` for a file's engine; its `cache` holds all engines.
 
     Raises:
         DetectorError: the engine cannot be found, built or run.
         ConfigError: the target is a path without a file.
     """
     path = Path(target)
-    if not path.is_file():
-        if path.suffix or len(path.parts) > 1:
-            raise ConfigError(f"{target} is no file: give an ONNX file, or a key of `lookout engine list`")
-        return profile_engine(target, cache, batch, runs)
-    options = Options(
-        path,
-        head=recipe["head"],
-        labels=recipe["labels"],
-        semantics=recipe["semantics"],
-        input_size=recipe["input_size"] or None,
-        max_batch=recipe["max_batch"],
-        precision=recipe["precision"],
-        builder_level=recipe["builder_level"],
-        cache=cache,
-    )
-    return profile_model(options, batch, runs)
+    if path.is_file():
+        return profile_model(Options(path, **recipe), batch, runs)
+    if path.suffix or len(path.parts) > 1:
+        raise ConfigError(f"{target} is no file: give an ONNX file, or a key of `lookout engine list`")
+    return profile_engine(target, recipe["cache"], batch, runs)
 
 
 def show(times: LayerTimes, top: int, *, as_json: bool) -> None:

@@ -127,18 +127,8 @@ def _open_model(model: Path | None, head: str, wanted: PostprocessParams, chosen
 
     if model is None:
         raise click.UsageError("Missing option '--model'.")
-    options = Options(
-        model,
-        head=head,
-        labels=chosen["labels"],
-        wanted=wanted,
-        precision=chosen["precision"],
-        max_batch=chosen["max_batch"],
-        builder_level=chosen["builder_level"],
-        cache=chosen["cache"],
-        device=chosen["device"],
-        semantics=chosen["semantics"],
-    )
+    names = ("labels", "precision", "max_batch", "builder_level", "cache", "device", "semantics")
+    options = Options(model, head=head, wanted=wanted, **{name: chosen[name] for name in names})
     return open_detector(chosen["backend"], options)
 
 
@@ -335,30 +325,20 @@ def _calibration_of(
     from detectors.port import Options, PostprocessParams
 
     classifies = bool(chosen["classes"]) or chosen["classifier"]
+    names = ("semantics", "labels", "input_size", "max_batch", "threads", "builder_level", "cache")
     options = Options(
         model,
         head="classify" if classifies else chosen["head"],
-        semantics=chosen["semantics"],
-        labels=chosen["labels"],
-        input_size=chosen["input_size"] or None,
         wanted=PostprocessParams(0.0 if classifies else chosen["confidence"]),
-        max_batch=chosen["max_batch"],
-        threads=chosen["threads"],
-        builder_level=chosen["builder_level"],
-        cache=chosen["cache"],
+        **{name: chosen[name] for name in names},
     )
+    names = ("classes", "method", "max_ap_drop", "max_top1_drop", "placement", "min_agreement", "max_float")
     return CalibrationConfig(
         options,
         chosen["precision"],
         chosen["out"],
         labelled=labelled,
-        classes=chosen["classes"],
-        method=chosen["method"],
-        max_ap_drop=chosen["max_ap_drop"],
-        max_top1_drop=chosen["max_top1_drop"],
-        placement=chosen["placement"],
-        min_agreement=chosen["min_agreement"],
-        max_float=chosen["max_float"],
         test_share=chosen["judge_share"],
         seed=seed,
+        **{name: chosen[name] for name in names},
     )

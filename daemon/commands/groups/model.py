@@ -58,7 +58,7 @@ def show_model(
     from daemon.commands.model import info
     from detectors.port import Options
 
-    options = Options(file, head, labels, input_size or None, max_batch=1, semantics=semantics)
+    options = Options(file, head, labels, input_size, max_batch=1, semantics=semantics)
     info(options, Console())
     return 0
 

@@ -30,7 +30,11 @@ CACHE = click.option("--cache", type=InputPath(), help="Cache folder.  [default:
 DEVICE = click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
 HEAD = click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
 INPUT_SIZE = click.option(
-    "--input-size", nargs=2, type=click.IntRange(1), help="Width and height, for a model that leaves them open."
+    "--input-size",
+    nargs=2,
+    type=click.IntRange(1),
+    callback=lambda _, __, size: size or None,
+    help="Width and height, for a model that leaves them open.",
 )
 PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 THREADS = click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all.")
