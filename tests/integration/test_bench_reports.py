@@ -205,11 +205,14 @@ def test_compare_needs_enough_repeats_to_tell(made: Path, capsys: pytest.Capture
     [
         (["report", "gone.json"], "gone.json cannot be read: No such file"),
         (["run", "gone.mp4"], "cannot open gone.mp4: No such file"),
-        (["run", "/dev/null"], "cannot open /dev/null"),
+        (["run", "/dev/null"], "/dev/null is a pipe or a device, and not a file"),
         (["run", "rtsp://camera.invalid/1", "--until-end", "--paced"], "is live and has no end: use --paced"),
         (["run", "--json", "gone/figures.json"], "gone/figures.json cannot be written: the folder gone does not exist"),
         (["run", "--frames-out", "gone/frames.jsonl"], "gone/frames.jsonl cannot be written: the folder gone"),
-        (["run", "--out", "/dev/null/report"], "/dev/null/report cannot be written: /dev/null is not a folder"),
+        (
+            ["run", "--out", "/dev/null/report"],
+            "/dev/null/report cannot be written: /dev/null is something else, and not a folder",
+        ),
         (["run", "--frames-out", "frames.csv"], "must end in .jsonl or .parquet"),
         (["run", "--images", "photos"], "--images and --annotations go together"),
         (["run", "--snapshots", "folder"], "--snapshots needs --analytics"),
