@@ -119,9 +119,7 @@ def _sources(origin: Path, seconds: float) -> list[Callable[[], Iterator[SourceF
     if not origin.exists():
         raise LookoutError(f"--from {origin} does not exist: name a clip, a folder, or a configuration")
     if origin.is_dir():
-        clips = sorted(
-            path for path in origin.iterdir() if path.suffix.lower() in (".mp4", ".mkv", ".mov", ".avi", ".ts")
-        )
+        clips = sorted(path for path in origin.iterdir() if path.suffix.lower() in _CLIPS)
         return [_clip(clip, seconds) for clip in clips] or [lambda: photos(origin)]
     if origin.suffix.lower() in _CONFIGS:
         return [_frames_of(source, seconds) for source in load(origin).active]
