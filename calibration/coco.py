@@ -64,6 +64,16 @@ class Operation:
     recall: float
 
 
+def require_pycocotools() -> None:
+    """Raises:
+    DetectorError: it is missing.
+    """
+    try:
+        import pycocotools.cocoeval  # noqa: F401
+    except ImportError as error:
+        raise DetectorError("pycocotools is not installed: pip install '.[calibrate]'") from error
+
+
 class Truth:
     """Labelled photos, read once.
 
@@ -79,10 +89,9 @@ class Truth:
     """
 
     def __init__(self, images: Path, annotations: Path, roi: Share | None = None) -> None:
-        try:
-            from pycocotools.coco import COCO
-        except ImportError as error:
-            raise DetectorError("pycocotools is not installed: pip install '.[calibrate]'") from error
+        require_pycocotools()
+        from pycocotools.coco import COCO
+
         content = _read(annotations)
         photos = content["images"]
         if not photos:
@@ -134,15 +143,6 @@ class Truth:
             f"the annotations have {len(known)} categories, but not {missing[0]!r}, which is a label of the model: "
             "pass --labels with the names that the annotations use"
         )
-
-
-def evaluate(detector: Detector, images: Path, annotations: Path) -> Evaluation:
-    """Run the detector over every photo that the annotations name.
-
-    Raises:
-        DetectorError: a file is missing or invalid, or the labels do not match.
-    """
-    return measure(detector, Truth(images, annotations))[0]
 
 
 def measure(detector: Detector, truth: Truth, photos: Sequence[int] | None = None) -> tuple[Evaluation, Matches]:

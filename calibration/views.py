@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from math import ceil, floor
-from pathlib import Path
 
 import numpy as np
 
@@ -51,17 +50,19 @@ class ViewComparison:
     views: list[ViewScore]
 
 
-def compare(detector: Detector, images: Path, annotations: Path, options: ViewOptions) -> ViewComparison:
-    """Run the detector over every photo that the annotations name, once in each view.
+def compare(detector: Detector, truth: Truth, options: ViewOptions) -> ViewComparison:
+    """Run the detector over every labelled photo, once in each view.
 
     With a region of interest, objects and boxes whose centre lies outside count in no view.
 
+    Args:
+        truth: of the region of interest.
+
     Raises:
-        DetectorError: a file is missing or invalid, the labels do not match, or results of tiles cannot be merged.
+        DetectorError: a photo cannot be read, the labels do not match, or results of tiles cannot be merged.
     """
     if detector.info.head.rpartition("-")[2] in ("segment", "classify") and options.tilings:
         raise DetectorError(f"tiles are for models that detect boxes, and the head of this one is {detector.info.head}")
-    truth = Truth(images, annotations, options.roi)
     rows: list[tuple[str, Tiling | None, Share | None]] = [("whole picture", None, None)]
     if options.roi:
         rows.append(("region of interest", None, options.roi))

@@ -25,6 +25,8 @@ from daemon.system.streams import flush_streams
 from detectors.port import DetectorError
 
 OUTPUT_ERROR, USER_ERROR = 1, 2
+_OURS = ("daemon", "detectors", "calibration", "lookoutd")
+_PACKAGES = {"cv2": "opencv-python-headless", "yaml": "pyyaml", "zmq": "pyzmq"}  # by modules of other names
 
 
 def main() -> NoReturn:
@@ -32,10 +34,14 @@ def main() -> NoReturn:
     leave(invoke(sys.argv[1:]))
 
 
-def invoke(args: Sequence[str]) -> int:
-    """Run a command; what a user can mend is one line on stderr and exit code 2."""
+def invoke(args: Sequence[str], root: click.Command | None = None, name: str = "lookout") -> int:
+    """Run a command; what a user can mend is one line on stderr and exit code 2.
+
+    Args:
+        root: of the commands, those of `lookout` if there is none; `name` is how it is started.
+    """
     try:
-        code = cli.main(list(args), prog_name="lookout", standalone_mode=False)
+        code = (root or cli).main(list(args), prog_name=name, standalone_mode=False)
         flush_streams()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -58,7 +64,7 @@ def _message_of(error: Exception) -> str | None:
     """For a person, of what a person can mend; None of anything else."""
     if isinstance(error, LookoutError | DetectorError):
         return str(error)
-    return _of_the_system(error) or _of_a_name(error)
+    return _of_the_system(error) or _of_a_module(error) or _of_a_name(error)
 
 
 def _of_the_system(error: Exception) -> str | None:
@@ -70,6 +76,14 @@ def _of_the_system(error: Exception) -> str | None:
     if "can't start new thread" in str(error):
         return "the system gives no more threads: raise their limit, or memory's (`ulimit -u`, `ulimit -v`, TasksMax)"
     return None
+
+
+def _of_a_module(error: Exception) -> str | None:
+    """Of a library that is not there; each command imports those that it needs before it begins its work."""
+    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if not name or name in _OURS:
+        return None
+    return f"{name} is not installed: pip install {_PACKAGES.get(name, name)}"
 
 
 def _of_a_name(error: Exception) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -150,7 +150,6 @@ class ObjectConfig(RuleBase, frozen=True, kw_only=True, tag="object"):
 
 
 RuleConfig = ZoneConfig | LineConfig | GateConfig | ObjectConfig
-RULE_KINDS = get_args(RuleConfig)
 
 
 def scaled(points: Sequence[Point], size: tuple[int, int] | None, width: float, height: float) -> list[Point]:

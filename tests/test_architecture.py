@@ -27,7 +27,6 @@ GPU_FILES = (
     "daemon/system/gpus.py",
     "daemon/system/mps.py",
     "daemon/monitoring/probes.py",
-    "daemon/bench/peers/",  # other engines are called by their names
     "calibration/portable.py",  # the rules of three versions
     "calibration/quantize.py",
     "calibration/fp8.py",
@@ -188,14 +187,14 @@ def test_circles_are_found() -> None:
 
 
 def test_backends_are_known_to_the_factory_alone() -> None:
-    """Only a backend's own folder, the factory, and the bench that measures it import a backend."""
+    """Only a backend's own folder and the factory import a backend."""
     backends = ("detectors.cpu", "detectors.fake", "detectors.trt")
     folders = ("detectors/cpu/", "detectors/fake/", "detectors/trt/")
-    files = ("detectors/factory.py", "daemon/bench/efficiency.py", "daemon/bench/peers/compare.py")
+    factory = "detectors/factory.py"
     _held(
         f"{_name(path)}:{line}: imports {module}"
         for path in FILES
-        if not _name(path).startswith(folders) and _name(path) not in files
+        if not _name(path).startswith(folders) and _name(path) != factory
         for line, module in _imports(path)
         if module.startswith(backends)
     )

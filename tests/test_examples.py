@@ -18,10 +18,13 @@ from daemon import config
 from daemon.cli import cli
 from daemon.commands.fleet_rows import Placing, source_records
 from lookoutd.messages import decode
+from tests.bench.__main__ import bench
 from tests.support.daemon import ROOT
 from tests.support.documents import DOCUMENTS, name_of, tokens_of
 
 _OF_THEIR_DAY = ("docs/notes/", "docs/benchmarks/")  # with the commands that there were
+_FORMER = ("CHANGELOG.md", *_OF_THEIR_DAY)  # with names that are no more
+_OF_TODAY = [path for path in DOCUMENTS if not name_of(path).startswith(_FORMER)]
 _BLOCKS = [
     (token.info.split(" ")[0], token.content, f"{name_of(path)}:{token.map[0] + 1}")
     for path in DOCUMENTS
@@ -31,6 +34,7 @@ _BLOCKS = [
 ]
 _LANGUAGES = {"", "sh", "python", "js", "json", "yaml", "text", "{toctree}", "{literalinclude}"}
 _LEAST = {"model": {"path": "model.onnx"}, "sources": [{"id": "street", "type": "synthetic"}]}
+_WITHIN = re.compile(r"(lookout|python -m tests\.bench) [a-z]+ ")
 _COMMAND = re.compile(r"(sudo )?([\w./]*lookout|make|python -m|pip install) ")
 
 
@@ -55,6 +59,14 @@ def test_commands_between_figures_and_drawings_are_known_as_well(text: str) -> N
     _check_lines("\n".join(line for line in _lines(text) if _COMMAND.match(line)))
 
 
+@pytest.mark.parametrize("path", _OF_TODAY, ids=name_of)
+def test_commands_within_sentences_are_known(path: Path) -> None:
+    children = [child for token in tokens_of(path) for child in token.children or () if child.type == "code_inline"]
+    lines = [child.content for child in children if _WITHIN.match(child.content)]
+    for line in lines:
+        _check_command([word for word in line.replace("|", " ").split() if word != "..."])
+
+
 def _lines(text: str) -> list[str]:
     """With what goes on in the next line after a backslash."""
     return text.replace("\\\n", " ").splitlines()
@@ -76,8 +88,10 @@ def _check_command(words: list[str]) -> None:
         assert _is_made(words[1]), words
     elif words and Path(words[0]).name == "lookout":
         ends = [number for number, word in enumerate(words) if word in ("&&", "||", "|")] or [len(words)]
-        _check_lookout(words[1 : ends[0]])
+        _check_options(cli, words[1 : ends[0]])
         _check_command(words[ends[0] + 1 :])
+    elif words[:3] == ["python", "-m", "tests.bench"]:
+        _check_options(bench, words[3:])
     elif words[:2] == ["python", "-m"]:
         assert importlib.util.find_spec(words[2]) is not None, words
     elif words[:2] == ["pip", "install"]:
@@ -97,20 +111,22 @@ def _extras(word: str) -> list[str]:
 _EXTRAS = {*re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text().split("optional-dependencies]")[1], re.M)}
 
 
-def _check_lookout(words: list[str]) -> None:
-    """That a command has these subcommands and options."""
-    command: click.Command = cli
-    while isinstance(command, click.Group):
+def _check_options(command: click.Command, words: list[str]) -> None:
+    """That a command has these subcommands and options; former names do not count."""
+    while isinstance(command, click.Group) and words[:1] != ["--help"]:
         assert words, command.name
         assert words[0] in command.commands, words
         command, words = command.commands[words[0]], words[1:]
-    known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
-    assert {word for word in words if word.startswith("-")} <= known, words
+        assert not command.hidden, words
+    shown = [row for row in command.params if not (isinstance(row, click.Option) and row.hidden)]
+    known = {name for row in shown for name in (*row.opts, *row.secondary_opts)} | {"--help"}
+    assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known, words
 
 
 def test_commands_that_nobody_knows_are_found() -> None:
     wrong = ["make demos", "lookout runs", "lookout run --confg x", "lookout keys new x && lookout key"]
-    for line in [*wrong, "pip install .[no]", "python -m tests.nothing"]:
+    former = ["lookout bench part python", "lookout evaluate --level 3", "python -m tests.bench page"]
+    for line in [*wrong, *former, "pip install .[no]", "python -m tests.nothing"]:
         with pytest.raises(AssertionError):
             _check_command(line.split())
     _check_command(["lookout", "keys", "new", "x", "--name", "y", "&&", "lookout", "check", "-c", "z"])

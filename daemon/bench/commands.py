@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from daemon.bench import options
-from daemon.commands.groups.options import LABELS
+from daemon.bench.old_names import PEERS, add_old_names
+from daemon.commands.groups.options import CACHE, DEVICE, LABELS, PRECISION, renamed, takes_builder_level
 from daemon.commands.paths import JSON_FILE, InputPath, OutputFile, OutputFolder
-from daemon.redact import Url
 
 if TYPE_CHECKING:
-    from daemon.bench.result import Case, Report
+    from daemon.bench.result import Report
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FRAMES = (".jsonl", ".parquet")
@@ -74,16 +73,20 @@ def run(
     **values: Any,
 ) -> int:
     """Run CLIPS or URLs as sources through the whole daemon, with repeats, and print the figures."""
+    from daemon.bench.progress import progress
     from daemon.bench.recording import check_name
     from daemon.bench.repeats import repeated
+    from daemon.bench.show import show_report
+    from daemon.commands.report import check_pages
 
     if (images is None) != (annotations is None):
         raise click.UsageError("--images and --annotations go together")
     if frames_out:
         check_name(frames_out)
-    _check_pages(out)
+    if out:
+        check_pages()
     load = options.load_of(values)
-    with _progress("repeats", repeats) as advance:
+    with progress("repeats", repeats) as advance:
         report = repeated(
             load,
             repeats,
@@ -93,7 +96,7 @@ def run(
             frames_out=frames_out,
             on_repeat=lambda: advance(""),
         )
-    return _show_report(report, out, json_file)
+    return show_report(report, out, json_file)
 
 
 @bench.command()
@@ -131,24 +134,34 @@ def search(
 ) -> int:
     """Measure a grid of settings (--over), resuming an interrupted one, or find the --most sources, starting from
     --sources."""
-    from daemon.bench.result import Constraints
+    from daemon.bench.pages import summary_of
+    from daemon.bench.progress import progress
+    from daemon.bench.result import Constraints, write
     from daemon.bench.search import combinations, grid, max_met, most_sources
+    from daemon.bench.show import show_report
+    from daemon.commands.report import check_pages
     from daemon.commands.report.tables import print_line
 
     if bool(over) == bool(find_most):
         raise click.UsageError("give either --over, such as --over batch=1,2,4, or --most sources")
-    _check_pages(out)
+    check_pages()
     if find_most:
         constraints = Constraints(max_dropped, max_p50, max_p99, confirm)
         load = options.load_of({**values, "paced": True})
-        report = most_sources(load, constraints, step, on_case=lambda case: print_line(_summary(case)))
-        code = _show_report(report, out, json_file)
+
+        def keep(report: Report) -> None:
+            for file in filter(None, (out / "search.json", json_file)):
+                write(file, report)
+            print_line(summary_of(report.cases[-1]))
+
+        report = most_sources(load, constraints, step, on_case=keep)
+        code = show_report(report, out, json_file)
         print_line(f"{max_met(report)} sources met the limits for {max(confirm, values['seconds']):g} s")
         return code
     load, axes = options.load_of(values), dict(over)
-    with _progress("configurations", len(combinations(load, axes))) as advance:
-        report = grid(load, axes, out / "search.json", repeats=repeats, on_case=lambda case: advance(_summary(case)))
-    return _show_report(report, out, json_file)
+    with progress("configurations", len(combinations(load, axes))) as advance:
+        report = grid(load, axes, out / "search.json", repeats=repeats, on_case=lambda case: advance(summary_of(case)))
+    return show_report(report, out, json_file)
 
 
 @part.command()
@@ -159,7 +172,7 @@ def search(
 @click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state, per number.")
 @click.option("--processes", default=4, show_default=True, type=click.IntRange(1), help="Processes that share them.")
 @click.option("--low-latency", is_flag=True, help="As for live sources: each picture without delay.")
-@options.DEVICE
+@DEVICE
 @JSON_FILE
 def decode(json_file: Path | None, **values: Any) -> int:
     """The GPU's decoder: pictures per second, utilisation, CPU and memory, by number of sessions."""
@@ -169,180 +182,32 @@ def decode(json_file: Path | None, **values: Any) -> int:
     from daemon.commands.report.tables import show, write_json
 
     result = run_decode(DecodeOptions(**values))
-    show(table(result))
     write_json(json_file, result)
+    show(table(result))
     return 0
 
 
 @part.command()
 @click.argument("model", type=InputPath())
 @LABELS
-@options.PRECISION
-@options.LEVEL
-@options.CACHE
+@PRECISION
+@takes_builder_level()
+@CACHE
 @click.option("--max-batch", default=32, show_default=True, type=options.BATCHES)
 @click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state.")
-@options.DEVICE
-@options.takes_peers
+@DEVICE
+@renamed("--peer", "--peer-python", "--peer-timeout", "--server", "--threads", now=PEERS)
 @JSON_FILE
-def engine(
-    peers: tuple[str, ...],
-    pythons: tuple[tuple[str, Path], ...],
-    timeout_s: float,
-    server: str | None,
-    threads: int,
-    json_file: Path | None,
-    **values: Any,
-) -> int:
-    """The GPU's engine: images per second of the engine alone, and of others beside it (--peer)."""
-    from daemon.bench import tables
+def engine(json_file: Path | None, **values: Any) -> int:
+    """The GPU's engine: images per second of the engine alone."""
     from daemon.bench.engine import EngineOptions
     from daemon.bench.engine import engine as run_engine
-    from daemon.bench.peers.compare import peer_rates
-    from daemon.commands.report.tables import print_line, show, write_json
-
-    wanted = EngineOptions(**values)
-    beside = options.peer_options(wanted, peers, pythons, server, threads=threads, timeout_s=timeout_s)
-    if beside is None:
-        result = run_engine(wanted)
-        show(tables.engine(result))
-        write_json(json_file, result)
-        return 0
-    with _progress("engines", len(beside.peers) + 1) as advance:
-        found = peer_rates(beside, lambda row: advance(f"{row.engine}: {row.images_per_s or 'not run'}"))
-    show(tables.peers(found))
-    for row in found.engines:
-        if row.note:
-            print_line(f"{row.engine}: {row.note}")
-    write_json(json_file, found)
-    return 0
-
-
-@part.command()
-@click.argument("clip", required=False, type=InputPath())
-@click.option("--max-batch", type=options.BATCHES, help="[default: 32, and 8 with CLIP]")
-@click.option("--frames", type=click.IntRange(1), help="[default: 60000 of all sources, and 300 of CLIP]")
-@click.option("--sources", default=150, show_default=True, type=click.IntRange(1), help="Without CLIP.")
-@click.option("--lanes", default=2, show_default=True, type=options.LANES, help="Without CLIP.")
-@click.option("--boxes", default=10, show_default=True, type=click.IntRange(0), help="Per frame, without CLIP.")
-@click.option("--analytics", is_flag=True, help="The boxes move, with tracks and four rules a source, without CLIP.")
-@options.ENCODING
-@options.MODEL
-@LABELS
-@options.THREADS
-@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="With CLIP.")
-@JSON_FILE
-def python(clip: Path | None, max_batch: int | None, frames: int | None, json_file: Path | None, **values: Any) -> int:
-    """The cost of a frame without decoding and inference. With CLIP: a lossless replay on the CPU, interleaved with a
-    bare onnxruntime loop over decoded frames."""
-    from daemon.bench import tables
-    from daemon.bench.efficiency import EfficiencyOptions, efficiency
-    from daemon.bench.overhead import OverheadOptions, overhead
+    from daemon.bench.tables import engine as table
     from daemon.commands.report.tables import show, write_json
 
-    def some(*names: str) -> dict[str, Any]:
-        return {name: values[name] for name in names}
-
-    if clip is None:
-        found = overhead(
-            OverheadOptions(
-                frames=frames or 150_000,
-                max_batch=max_batch or 32,
-                **some("sources", "lanes", "boxes", "encoding", "analytics"),
-            )
-        )
-        show(tables.overhead(found))
-        write_json(json_file, found)
-        return 0
-    wanted = EfficiencyOptions(
-        clip, frames=frames or 300, max_batch=max_batch or 8, **some("model", "labels", "threads", "rounds")
-    )
-    result = efficiency(wanted)
-    show(tables.efficiency(result))
+    result = run_engine(EngineOptions(**values))
     write_json(json_file, result)
-    return 0
-
-
-@part.command()
-@click.option(
-    "--objects",
-    default=[1, 5, 20, 50, 100, 200, 300],
-    show_default=True,
-    multiple=True,
-    type=click.IntRange(1, 1000),
-    help="In a picture. Repeat it.",
-)
-@click.option("--sources", default=32, show_default=True, type=click.IntRange(1, 1000), help="In a batch.")
-@click.option("--frames", default=60, show_default=True, type=click.IntRange(1), help="Of each source.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the objects' paths.")
-@JSON_FILE
-def analytics(json_file: Path | None, **values: Any) -> int:
-    """The cost of tracking a frame, by the number of objects in it."""
-    from daemon.bench import tables
-    from daemon.bench.analytics import AnalyticsOptions
-    from daemon.bench.analytics import analytics as run_analytics
-    from daemon.commands.report.tables import show, write_json
-
-    result = run_analytics(AnalyticsOptions(**values))
-    show(tables.analytics(result))
-    write_json(json_file, result)
-    return 0
-
-
-@part.command()
-@click.option("--sources", default=10_000, show_default=True, type=click.IntRange(1, 100_000))
-@click.option("--members", default=100, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--lost", default=10, show_default=True, type=click.IntRange(1), help="Members, at once; and new ones.")
-@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the priorities.")
-@JSON_FILE
-def fleet(json_file: Path | None, **values: Any) -> int:
-    """The time to compute where the sources of a fleet are to be."""
-    from daemon.bench import tables
-    from daemon.bench.fleet import FleetOptions
-    from daemon.bench.fleet import fleet as run_fleet
-    from daemon.commands.report.tables import show, write_json
-
-    result = run_fleet(FleetOptions(**values))
-    show(tables.fleet(result))
-    write_json(json_file, result)
-    return 0
-
-
-@bench.command()
-@click.argument("clip", required=False, type=InputPath())
-@click.option("--sources", default=16, show_default=True, type=click.IntRange(1, 64), help="Cameras, all watched live.")
-@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(1, 20), help="Of each measurement.")
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Of all ways to watch in turns.")
-@click.option("--viewers", default=50, show_default=True, type=click.IntRange(1, 500), help="Of one camera.")
-@JSON_FILE
-def dashboard(
-    clip: Path | None, sources: int, seconds: float, rounds: int, viewers: int, json_file: Path | None
-) -> int:
-    """Measure what viewers of the page cost the daemon and the page's own process. CLIP plays as every camera."""
-    import msgspec
-    from rich.console import Console
-    from rich.table import Table
-
-    from daemon.bench.load import check_clip
-    from daemon.bench.page_cost import PageCostOptions, page_costs
-    from daemon.commands.run import check_page_libraries
-    from daemon.sources.synthetic_clip import synthetic_clip
-
-    check_page_libraries()
-    clip = clip or synthetic_clip()
-    check_clip(Url(str(clip)))
-    rows = page_costs(PageCostOptions(clip, sources, seconds, rounds, viewers))
-    table = Table("watched", "viewers of each", "boxes", "daemon", "more than idle", "page", "page MiB", "MiB/s")
-    for row in rows:
-        figures = (f"{row.daemon:.1f} %", f"{row.more:+.1f} %", f"{row.page:.1f} %", f"{row.page_rss / (1 << 20):.0f}")
-        table.add_row(
-            str(row.watched), str(row.viewers), "yes" if row.boxes else "no", *figures, f"{row.received_mib_s:.2f}"
-        )
-    Console().print(table)
-    Console().print("percent of a core; medians over the rounds", highlight=False)
-    if json_file:
-        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
+    show(table(result))
     return 0
 
 
@@ -389,94 +254,13 @@ def compare(old: Path, new: Path, minimum: float, iou: float, agreement: float) 
 def report(files: tuple[Path, ...], out: Path) -> int:
     """Write Markdown and HTML again from the FILES of `run` and `search`."""
     from daemon.bench.result import read
+    from daemon.bench.show import show_report
+    from daemon.commands.report import check_pages
 
-    _check_pages(out)
+    check_pages()
     for found in [read(file) for file in files]:
-        _show_report(found, out, None)
+        show_report(found, out, None)
     return 0
 
 
-_OLD_NAMES = {
-    "streams": "lookout bench run --repeats 1",
-    "replay": "lookout bench run",
-    "once": "lookout bench run --until-end --repeats 1",
-    "sweep": "lookout bench search --over batch=1,2,4,8",
-    "capacity": "lookout bench search --most sources",
-    "decode": "lookout bench part decode",
-    "engine": "lookout bench part engine",
-    "overhead": "lookout bench part python",
-    "efficiency": "lookout bench part python CLIP",
-    "verify": "lookout bench compare",
-    "peers": "python -m tests.peers, in a checkout",
-    "loop": "python -m tests.peers --only plain, in a checkout",
-    "churn": "python -m tests.gpu.churn, in a checkout",
-}
-
-
-def _renamed(old: str, new: str) -> click.Command:
-    def refuse() -> None:
-        raise click.UsageError(f"bench {old} is now: {new}")
-
-    lenient = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-    return click.Command(old, callback=refuse, hidden=True, add_help_option=False, context_settings=lenient)
-
-
-for _old, _new in _OLD_NAMES.items():
-    bench.add_command(_renamed(_old, _new))
-
-
-def _check_pages(out: Path | None) -> None:
-    from daemon.bench.pages import check_installed
-
-    if out:
-        check_installed()
-
-
-def _show_report(report: Report, out: Path | None, json_file: Path | None) -> int:
-    """Show a report on the terminal and write the requested files."""
-    from daemon.bench.pages import page_of, save
-    from daemon.bench.result import write
-    from daemon.commands.report.tables import print_line, show
-
-    show(page_of(report))
-    for path in save(report, out) if out else []:
-        print_line(str(path))
-    if json_file:
-        write(json_file, report)
-    return 0
-
-
-def _summary(case: Case) -> str:
-    """A case in one line."""
-    from daemon.bench.pages import summary_of
-
-    return summary_of(case)
-
-
-@contextmanager
-def _progress(unit: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar; the yielded function prints a line and advances it. A single run has none: this process is
-    measured."""
-    if total == 1:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), "left", TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=total)
-
-        def advance(text: str) -> None:
-            if text:
-                bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
-            bar.advance(task)
-
-        yield advance
+add_old_names(bench, part)

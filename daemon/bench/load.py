@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from daemon.bench.listener import MESSAGES
-from daemon.bench.rules_cost import four_rules
 from daemon.config import (
     AdmissionMode,
     AvConfig,
@@ -31,6 +32,7 @@ from daemon.config import (
 )
 from daemon.errors import DecodeError, LookoutError
 from daemon.redact import Url
+from daemon.rule_config import RuleConfig
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.ffmpeg import AvSource
@@ -43,6 +45,12 @@ from lookoutd.messages import Encoding, FrameClock
 _DEPTH = 8  # waiting frames per source; more where few sources must fill two batches
 _USUAL_FPS = 25.0
 _LEAST_PX = 16  # of a box that a classifier looks at: recordings may be small
+_RULES = (
+    {"type": "zone", "name": "road", "points": [[0.1, 0.5], [0.5, 0.4], [0.9, 0.5], [0.9, 0.9], [0.1, 0.9]]},
+    {"type": "zone", "name": "door", "points": [[0.4, 0.1], [0.6, 0.1], [0.6, 0.35], [0.4, 0.35]], "dwell_s": [2, 10]},
+    {"type": "line", "name": "street", "points": [[0.5, 0.1], [0.5, 0.9]]},
+    {"type": "gate", "name": "gate", "lines": [[[0.2, 0.6], [0.8, 0.6]], [[0.2, 0.7], [0.8, 0.7]]]},
+)
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,11 @@ def check_clip(url: Url) -> None:
                 if next_picture(reader) is None:
                     raise LookoutError(f"{url} has no decodable picture: name another recording")
                 break
+
+
+def four_rules() -> list[RuleConfig]:
+    """Two zones, a line and a gate."""
+    return [msgspec.convert(rule, RuleConfig) for rule in _RULES]
 
 
 def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from daemon.bench.peers.names import PEERS, SERVED
-from daemon.commands.groups.options import LABELS
+from daemon.commands.groups.options import CACHE, DEVICE, LABELS, PRECISION, THREADS, takes_builder_level
 from daemon.commands.paths import InputName, InputPath, OutputFolder
 from daemon.redact import Url
-from detectors.port import Precision, Transport
+from detectors.port import Transport
 
 if TYPE_CHECKING:
-    from daemon.bench.engine import EngineOptions
     from daemon.bench.load import Load
-    from daemon.bench.peers.compare import PeerOptions
 
 
 class _Clip(InputName):
@@ -31,13 +28,8 @@ class _Clip(InputName):
 SECONDS = click.FloatRange(min=0.1)
 LANES = click.IntRange(1, 16)  # as in the configuration, like the next
 BATCHES = click.IntRange(1, 256)
-PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
-LEVEL = click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5))
-CACHE = click.option("--cache", type=InputPath(), help="Folder of built engines.")
 MODEL = click.option("--model", type=InputPath(),
                      help="ONNX file; for triton http://HOST:PORT/NAME.  [default: the demo model]")  # fmt: skip
-DEVICE = click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
-THREADS = click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0: all.")
 ENCODING = click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
 PACED = click.option(
     "--paced/--lossless",
@@ -60,7 +52,7 @@ _LOAD = [
     click.option("--transport", default="auto", show_default=True, type=click.Choice(get_args(Transport)),
                  help="Of pictures to a Triton server."),
     PRECISION,
-    LEVEL,
+    takes_builder_level(),
     CACHE,
     THREADS,
     click.option("--lanes", default=2, show_default=True, type=LANES),
@@ -78,61 +70,6 @@ _LOAD = [
     DEVICE,
     click.option("--memory-limit", type=click.IntRange(1), help="MiB of GPU memory.  [default: all free memory]"),
 ]  # fmt: skip
-
-
-_EVERY = "all"
-
-
-class _PeerPython(click.ParamType):  # type: ignore[type-arg]
-    """An interpreter, of one engine or of all."""
-
-    name = "[PEER=]PYTHON"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Path]:
-        name, given, path = value.partition("=")
-        if not given:
-            return _EVERY, Path(value)
-        if name not in PEERS:
-            self.fail(f"{name!r} is not an engine: choose from {', '.join(PEERS)}", param, ctx)
-        return name, Path(path)
-
-
-_PEERS = [
-    click.option("--peer", "peers", multiple=True, type=click.Choice([*PEERS, _EVERY]),
-                 help="Another engine to compare with. Repeat it."),
-    click.option("--peer-python", "pythons", multiple=True, type=_PeerPython(),
-                 help="Interpreter with the libraries of --peer, of all or of one. Repeat it.  [default: this one]"),
-    click.option("--peer-timeout", "timeout_s", default=900.0, show_default=True, type=click.FloatRange(min=1),
-                 help="Seconds for one engine, its build included."),
-    click.option("--server", metavar="URL", help="The model on a server, for --peer triton: http://HOST:PORT/NAME."),
-    THREADS,
-]  # fmt: skip
-
-
-def takes_peers(command: Callable[..., int]) -> Callable[..., int]:
-    for option in reversed(_PEERS):
-        command = option(command)
-    return command
-
-
-def peer_options(
-    engine: EngineOptions,
-    peers: tuple[str, ...],
-    pythons: tuple[tuple[str, Path], ...],
-    server: str | None,
-    **more: Any,
-) -> PeerOptions | None:
-    """The options of a comparison; None without --peer."""
-    from daemon.bench.peers.compare import PeerOptions
-
-    found = [name for name in PEERS if name in peers or _EVERY in peers]
-    given = dict(pythons)
-    if unused := given.keys() - {*found, *([_EVERY] if found else [])}:
-        raise click.UsageError(f"--peer-python goes with --peer {min(unused)}")
-    if server and SERVED not in found:
-        raise click.UsageError(f"--server goes with --peer {SERVED}")
-    by_name = {name: given.get(name, given.get(_EVERY)) for name in found}
-    return PeerOptions(engine, found, by_name, server, **more) if found else None
 
 
 def takes_load(command: Callable[..., int]) -> Callable[..., int]:

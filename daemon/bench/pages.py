@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
 from daemon.bench.result import METRICS, Case, Constraints, Report, name_of, write
 from daemon.bench.run import Run
 from daemon.bench.search import SETTINGS, batch_of, knee, max_met
-from daemon.commands.report import Page, Table, check_pages, filled, number, write_pages
-from daemon.errors import LookoutError
+from daemon.commands.report import Page, Table, filled, number, write_pages
 
 
 def save(report: Report, folder: Path) -> list[Path]:
@@ -26,17 +24,6 @@ def save(report: Report, folder: Path) -> list[Path]:
     page = page_of(report)
     page.plots.extend((name, svg) for name, svg in _plots(report) if svg)
     return [figures, *write_pages(stem, page, report.environment)]
-
-
-def check_installed() -> None:
-    """Check for the plotting library before measuring, without importing it: this process may be measured.
-
-    Raises:
-        LookoutError: it is missing.
-    """
-    if find_spec("matplotlib") is None:
-        raise LookoutError("reports need matplotlib: pip install '.[bench]'")
-    check_pages()
 
 
 def page_of(report: Report) -> Page:

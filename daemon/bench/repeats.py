@@ -35,7 +35,7 @@ def repeated(
     Args:
         copies: concurrent daemons, each with this load.
         limits: measure decoder and engine alone first.
-        labelled: photos and annotations, to measure accuracy too.
+        labelled: photos and annotations, to measure accuracy first.
         frames_out: file to record every frame of the first repeat in.
 
     Raises:
@@ -44,13 +44,13 @@ def repeated(
     if frames_out and copies > 1:
         raise LookoutError("--frames-out records one daemon: leave out --copies")
     environment, alone = environment_of(load), limits_of(load) if limits else None
+    accuracy = _accuracy(load, *labelled) if labelled else None
     rounds = []
     for number in range(repeats):
         record = None if number else frames_out
         single = repeats == copies == 1
         rounds.append([run(load, frames_out=record)] if single else runs_of(load, copies=copies, frames_out=record))
         on_repeat()
-    accuracy = _accuracy(load, *labelled) if labelled else None
     return Report("run", environment, [Case(settings_of(load), rounds, copies)], accuracy=accuracy, limits=alone)
 
 
@@ -101,7 +101,7 @@ def _accuracy(load: Load, images: Path, annotations: Path) -> Accuracy:
             "model": load.model or demo_model(),
             "images": images,
             "annotations": annotations,
-            "level": load.builder_level,
+            "builder_level": load.builder_level,
         },
     )
     return Accuracy(found["ap"], found["ap50"], found["images"])

@@ -100,12 +100,15 @@ def most_sources(
     constraints: Constraints,
     step: int,
     *,
-    on_case: Callable[[Case], None] = lambda _: None,
+    on_case: Callable[[Report], None] = lambda _: None,
     measure: Measure = runs_of,
 ) -> Report:
     """Find the largest number of sources that meets the constraints, within `step`, starting from the load's number.
 
     The result is confirmed for `confirm_s`; if that fails, smaller numbers are tried, a step less each.
+
+    Args:
+        on_case: gets the report with each further case.
 
     Raises:
         LookoutError: a run failed.
@@ -116,7 +119,7 @@ def most_sources(
         tried = replace(load, sources=sources, paced=True, seconds=seconds)
         runs = measure(tried)
         report.cases.append(Case(settings_of(tried), [runs], kept=constraints.met(runs[0])))
-        on_case(report.cases[-1])
+        on_case(report)
         return bool(report.cases[-1].kept)
 
     found = largest(load.sources, step, holds)

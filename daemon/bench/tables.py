@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING
 from daemon.commands.report import Table, number
 
 if TYPE_CHECKING:
-    from daemon.bench.analytics import AnalyticsCost
     from daemon.bench.compare import Change
     from daemon.bench.compare_frames import Agreement
     from daemon.bench.decode import DecodeRates
-    from daemon.bench.efficiency import Efficiency
     from daemon.bench.engine import EngineRate
-    from daemon.bench.fleet import FleetCost
-    from daemon.bench.overhead import Overhead
-    from daemon.bench.peers.compare import PeerRates
 
 
 def changes(changes: Sequence[Change]) -> Table:
@@ -71,56 +66,3 @@ def engine(found: EngineRate) -> Table:
     row = (f"{found.model}, {found.precision}", str(found.batch))
     figures = (number(found.images_per_s), number(found.least), number(found.most))
     return Table("The engine alone", ("model", "batch", "images/s", "lowest", "highest"), [(*row, *figures)])
-
-
-def peers(found: PeerRates) -> Table:
-    """Result of `lookout bench part engine --peer`."""
-    head = ("engine", "precision", "images/s", "lowest", "highest", "ms/batch", "differs by")
-    rows = []
-    for row in found.engines:
-        rate = number(row.images_per_s) or "not run"
-        figures = (rate, *map(number, (row.lowest, row.highest, row.batch_ms)))
-        differs = "" if row.difference is None else f"{row.difference:.2g} ({row.relative:.2%})"
-        rows.append((f"{row.engine} {row.version}".strip(), row.precision, *figures, differs))
-    return Table(f"{found.model} ({found.precision}), batches of {found.batch}", head, rows)
-
-
-def overhead(found: Overhead) -> Table:
-    """Result of `lookout bench part python`."""
-    rows = [
-        ("rate of one process", f"{number(found.fps)} frames/s"),
-        ("CPU per frame, whole process", f"{number(found.cpu_us_per_frame)} us"),
-        ("wall time per frame", f"{number(found.wall_us_per_frame)} us"),
-    ]
-    title = f"{found.sources} sources, {found.published} frames published, {found.received} received"
-    return Table(title, ("", ""), rows)
-
-
-def analytics(found: AnalyticsCost) -> Table:
-    """Result of `lookout bench part analytics`."""
-    head = ("objects", "tracking, compiled", "in numpy", "four rules, compiled", "in Python", "the peer's tracking")
-    rows = [
-        (str(row.objects), *map(number, (row.compiled, row.numpy, row.compiled_rules, row.rules, row.peer)))
-        for row in found.tracking
-    ]
-    title = f"CPU, us a frame. A batch has a frame of each of {found.sources} sources. Peer: {found.peer}"
-    return Table(title, head, rows)
-
-
-def fleet(found: FleetCost) -> Table:
-    """Result of `lookout bench part fleet`."""
-    rows = [
-        (row.name, number(row.median_ms), number(row.max_ms), str(row.moved), str(row.waiting)) for row in found.times
-    ]
-    title = f"Placement of {found.sources} sources on {found.members} members, ms"
-    return Table(title, ("", "median", "slowest", "placed", "without room"), rows)
-
-
-def efficiency(found: Efficiency) -> Table:
-    """Result of `lookout bench part python CLIP`."""
-    rows = [
-        ("Lookout, lossless replay", number(found.lookout_fps), ""),
-        ("bare: letterbox and onnxruntime, decoded frames", number(found.bare_fps), f"{found.ratio:.3f}"),
-        ("onnxruntime alone", number(found.infer_only_fps), f"{found.ratio_to_infer_only:.3f}"),
-    ]
-    return Table(f"Medians of {found.rounds} rounds", ("", "frames/s", "Lookout's share"), rows)

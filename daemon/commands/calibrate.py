@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from calibration.calibrate import Calibration, CalibrationConfig
+from calibration.coco import require_pycocotools
 from calibration.frames import FrameSet, Sampler, SourceFrame, photos
 from calibration.outcome import Outcome, Trial, exit_code
 from calibration.restoration import ProgressTask
@@ -68,6 +69,8 @@ def calibrate(config: CalibrationConfig, selection: FrameSelection, backend: Bac
         DetectorError: the model cannot be used or evaluated.
     """
     check_pages()
+    if config.labelled:
+        require_pycocotools()
     began = monotonic()
     if backend == "auto":
         backend = best_backend()
@@ -116,9 +119,7 @@ def _sources(origin: Path, seconds: float) -> list[Callable[[], Iterator[SourceF
     if not origin.exists():
         raise LookoutError(f"--from {origin} does not exist: name a clip, a folder, or a configuration")
     if origin.is_dir():
-        clips = sorted(
-            path for path in origin.iterdir() if path.suffix.lower() in (".mp4", ".mkv", ".mov", ".avi", ".ts")
-        )
+        clips = sorted(path for path in origin.iterdir() if path.suffix.lower() in _CLIPS)
         return [_clip(clip, seconds) for clip in clips] or [lambda: photos(origin)]
     if origin.suffix.lower() in _CONFIGS:
         return [_frames_of(source, seconds) for source in load(origin).active]

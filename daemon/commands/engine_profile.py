@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table as Printed
 
-from daemon.commands.report import Page, Table, check_pages, write_pages
+from daemon.commands.report import Page, Table, write_pages
 from daemon.commands.report.environment import collect_environment
 from daemon.errors import ConfigError, LookoutError
 from detectors.factory import profile_engine, profile_model
@@ -24,46 +23,23 @@ RUNS = 50
 _HEAD = ("layer", "of", "kind", "reads", "writes", "us", "%")
 
 
-def check_libraries(svg: Path | None, html: Path | None) -> None:
-    """Check for the libraries of the picture and the page, before the measurement.
-
-    Raises:
-        LookoutError: one is missing.
-    """
-    if (svg or html) and find_spec("matplotlib") is None:
-        raise LookoutError("pictures need matplotlib: pip install '.[bench]'")
-    if html:
-        check_pages()
-
-
-def measure(target: str, recipe: Mapping[str, Any], cache: Path | None, batch: int | None, runs: int) -> LayerTimes:
+def measure(target: str, recipe: Mapping[str, Any], batch: int | None, runs: int) -> LayerTimes:
     """Times of the layers of an engine.
 
     Args:
         target: an ONNX file, or the beginning of an engine's key.
-        recipe: precision, max_batch, level, input_size, head, labels and semantics of a file's engine.
+        recipe: fields of `Options` for a file's engine; its `cache` holds all engines.
 
     Raises:
         DetectorError: the engine cannot be found, built or run.
         ConfigError: the target is a path without a file.
     """
     path = Path(target)
-    if not path.is_file():
-        if path.suffix or len(path.parts) > 1:
-            raise ConfigError(f"{target} is no file: give an ONNX file, or a key of `lookout engine list`")
-        return profile_engine(target, cache, batch, runs)
-    options = Options(
-        path,
-        head=recipe["head"],
-        labels=recipe["labels"],
-        semantics=recipe["semantics"],
-        input_size=recipe["input_size"] or None,
-        max_batch=recipe["max_batch"],
-        precision=recipe["precision"],
-        builder_level=recipe["level"],
-        cache=cache,
-    )
-    return profile_model(options, batch, runs)
+    if path.is_file():
+        return profile_model(Options(path, **recipe), batch, runs)
+    if path.suffix or len(path.parts) > 1:
+        raise ConfigError(f"{target} is no file: give an ONNX file, or a key of `lookout engine list`")
+    return profile_engine(target, recipe["cache"], batch, runs)
 
 
 def show(times: LayerTimes, top: int, *, as_json: bool) -> None:

@@ -171,8 +171,11 @@ def info(options: Options, console: Console) -> None:
     console.print(table)
 
 
-def export(path: Path, size: int, console: Console) -> Path:
+def export(path: Path, size: tuple[int, int], console: Console) -> Path:
     """Export weights of Ultralytics to ONNX with their own exporter: dynamic batch, opset 17.
+
+    Args:
+        size: width and height of the input.
 
     Raises:
         LookoutError: Ultralytics is not installed, or refuses.
@@ -184,7 +187,9 @@ def export(path: Path, size: int, console: Console) -> Path:
     from ultralytics import YOLO
 
     try:
-        made = Path(YOLO(str(path)).export(format="onnx", dynamic=True, opset=17, imgsz=size, simplify=False))
+        made = Path(
+            YOLO(str(path)).export(format="onnx", dynamic=True, opset=17, imgsz=[*reversed(size)], simplify=False)
+        )
     except Exception as error:
         raise LookoutError(f"Ultralytics cannot export {path}: {type(error).__name__}: {error}") from error
     target = path.with_suffix(".onnx")
@@ -195,11 +200,11 @@ def export(path: Path, size: int, console: Console) -> Path:
     return target
 
 
-def _fix_size(path: Path, size: int) -> None:
+def _fix_size(path: Path, size: tuple[int, int]) -> None:
     """Fix width and height, which the exporter makes dynamic together with the batch."""
     import onnx
 
     model = onnx.load(path)
-    for dimension in model.graph.input[0].type.tensor_type.shape.dim[2:4]:
-        dimension.dim_value = size
+    for dimension, value in zip(model.graph.input[0].type.tensor_type.shape.dim[2:4], reversed(size)):
+        dimension.dim_value = value
     onnx.save(model, path)

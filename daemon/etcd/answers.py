@@ -82,15 +82,6 @@ class KeepAlive(msgspec.Struct):
     result: GrantAnswer = msgspec.field(default_factory=GrantAnswer)
 
 
-class TimeToLiveAnswer(msgspec.Struct):
-    """Attributes:
-    ttl: seconds left, -1 if there is no such lease.
-    """
-
-    ttl: int = msgspec.field(default=0, name="TTL")
-    granted: int = msgspec.field(default=0, name="grantedTTL")
-
-
 class TokenAnswer(msgspec.Struct):
     token: str
 

@@ -17,7 +17,6 @@ from daemon.etcd.answers import (
     KeyValue,
     PutAnswer,
     RangeAnswer,
-    TimeToLiveAnswer,
     TokenAnswer,
     TxnAnswer,
 )
@@ -32,7 +31,7 @@ _PAGE = 4000  # keys of one answer
 _MIN_ATTEMPT_S = 0.5
 _PUT, _RANGE, _TXN = answers.decoder(PutAnswer), answers.decoder(RangeAnswer), answers.decoder(TxnAnswer)
 _GRANT, _KEEP_ALIVE = answers.decoder(GrantAnswer), answers.decoder(KeepAlive)
-_TIME_TO_LIVE, _TOKEN = answers.decoder(TimeToLiveAnswer), answers.decoder(TokenAnswer)
+_TOKEN = answers.decoder(TokenAnswer)
 
 
 class EtcdClient:
@@ -108,9 +107,6 @@ class EtcdClient:
             self.call("/v3/lease/revoke", {"ID": lease}, _PUT)
         except LeaseNotFoundError:
             return
-
-    def time_to_live(self, lease: int) -> TimeToLiveAnswer:
-        return self.call("/v3/lease/timetolive", {"ID": lease}, _TIME_TO_LIVE)
 
     def call(self, path: str, body: Body, decoder: msgspec.json.Decoder[T], limit_s: float | None = None) -> T:
         """Send a request, with a new token if the old one has expired."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 Body: TypeAlias = dict[str, Any]
-MAX_OPERATIONS = 128  # of one transaction; etcd's own limit unless it is started with another
 
 
 def end_of(prefix: bytes) -> bytes:

@@ -13,6 +13,7 @@ from daemon.batch.etcd_store import BatchKey, EtcdClipStore
 from daemon.batch.store import ClaimsLostError, Outcome, StoreAwayError
 from daemon.clock import SystemClock
 from daemon.etcd.client import EtcdClient
+from daemon.etcd.errors import LeaseNotFoundError
 from daemon.etcd.settings import Endpoint, EtcdSettings
 from tests.fleet.etcd_server import EtcdServer
 from tests.support.clock import ManualClock
@@ -40,7 +41,8 @@ def test_it_is_renewed_until_its_end(client: EtcdClient) -> None:
     lease.end()
     assert not lease.is_valid
     assert not lease.is_alive()
-    assert client.time_to_live(lease.id).ttl == -1
+    with pytest.raises(LeaseNotFoundError):
+        client.keep_alive(lease.id)
 
 
 def test_it_ends_here_before_it_ends_in_etcd(client: EtcdClient, clock: ManualClock) -> None:

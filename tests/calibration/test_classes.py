@@ -103,7 +103,8 @@ def test_the_page_over_a_stand_in_of_tensorrt(folder: Path, tmp_path: Path) -> N
     command = (
         f"calibrate {folder / 'resnet50.onnx'} --from {folder / 'photos'} --classifier --precision int8 --backend trt"
     )
-    more = f"--method minmax --placement layers --min-agreement 0.4 --level 0 --held-out 24 --out {folder / 'made'}"
+    more = "--method minmax --placement layers --min-agreement 0.4 --builder-level 0 --held-out 24"
+    more += f" --out {folder / 'made'}"
     lines = [line for line in _commands() if "engine build" in line or "--backend trt" in line]
     assert len(lines) == 4
     script = "import os, sys\nfrom daemon.cli import invoke\nos.chdir(sys.argv[1])\n"

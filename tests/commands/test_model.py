@@ -136,7 +136,7 @@ def test_a_mirror_is_used(
                                     (320, 192), 0.0, "tests")  # fmt: skip
     monkeypatch.setattr(catalogue, "CATALOGUE", (gone,))
     assert invoke(["model", "get", "street"]) == 2
-    assert invoke(["model", "get", "street", "--from", shelf.url, "--to", str(tmp_path / "here")]) == 0
+    assert invoke(["model", "get", "street", "--from", shelf.url, "--out", str(tmp_path / "here")]) == 0
     assert (tmp_path / "here" / "street.onnx").read_bytes() == shelf.content
 
 

@@ -353,15 +353,6 @@ def test_bench_refuses_what_it_cannot_play(clip: Path, tmp_path: Path, capsys: p
     assert "cannot be written" in _one_line(capsys)
 
 
-@pytest.mark.needs("ffmpeg")
-def test_bench_efficiency_compares_in_one_run(clip: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    assert invoke(["bench", "part", "python", str(clip), "--rounds", "1", "--json", str(out)]) == 0
-    figures = json.loads(out.read_text())
-    assert figures["ratio"] > 0
-    assert figures["frames"] == 45
-
-
 def test_every_number_on_the_command_line_has_its_limits() -> None:
     """So that one that makes no sense is told at once, and not by what fails for it."""
     found = [*_options("lookout", cli)]

@@ -20,6 +20,7 @@ from tests.daemon.test_mps import control  # noqa: F401 - a fixture
 from tests.daemon.test_probes import Nvml
 from tests.support.daemon import DEMO_MODEL
 from tests.support.driver import built
+from tests.support.streets import labelled_streets
 
 pytestmark = pytest.mark.needs("g++", "nvcuvid")
 _NAMES = [f"GPU-00000000-0000-0000-0000-00000000000{number}" for number in (1, 2, 3)]
@@ -118,13 +119,13 @@ def test_no_command_takes_the_cpu_in_silence(
     (tmp_path / "gpus" / "0000:01:00.0").mkdir(parents=True)
     monkeypatch.setattr(factory, "_GPUS", tmp_path / "gpus")
     _install_broken_tensorrt(tmp_path, monkeypatch)
-    photos, model = tmp_path / "photos", str(DEMO_MODEL)
-    photos.mkdir()
+    model = str(DEMO_MODEL)
+    photos, truth = labelled_streets(tmp_path / "photos", 1)
     config = {"model": {"path": model}, "sources": [{"id": "street", "type": "synthetic", "frames": 1}]}
     (tmp_path / "config.yaml").write_text(json.dumps({**config, "publisher": {"endpoint": "tcp://127.0.0.1:*"}}))
     arguments = {
         "demo": ["--seconds", "1"],
-        "evaluate": ["--model", model, "--images", str(photos), "--annotations", str(photos / "none.json")],
+        "evaluate": ["--model", model, "--images", str(photos), "--annotations", str(truth)],
         "calibrate": [model, "--from", str(photos), "--out", str(tmp_path / "out")],
         "bench run": ["--model", model, "--sources", "1", "--seconds", "1", "--repeats", "1"],
     }

@@ -30,6 +30,7 @@ from detectors.port import (
 from detectors.triton.address import Address, address_of
 from detectors.triton.http import Connection, ServerError
 from detectors.triton.server import Server
+from tests.bench.__main__ import bench
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, wait_until
 from tests.support.tritonserver import FLOATS, PIXELS, ROWS, TritonServer
 
@@ -270,10 +271,10 @@ def test_an_address_is_for_triton_alone() -> None:
 
 
 def test_a_server_is_measured_beside_other_engines(server: TritonServer, tmp_path: Path) -> None:
-    """`lookout bench part engine --peer triton`: through Lookout's connection, and with its raw outputs."""
+    """`python -m tests.bench engine --peer triton`: through Lookout's connection, and with its raw outputs."""
     file = tmp_path / "rates.json"
-    command = ["bench", "part", "engine", str(DEMO_MODEL), "--peer", "triton", "--server", server.address("floats")]
-    assert invoke([*command, "--max-batch", "2", "--seconds", "0.1", "--json", str(file)]) == 0
+    command = ["engine", str(DEMO_MODEL), "--peer", "triton", "--server", server.address("floats")]
+    assert invoke([*command, "--max-batch", "2", "--seconds", "0.1", "--json", str(file)], bench) == 0
     _, row = json.loads(file.read_text())["engines"]
     assert (row["engine"], row["precision"]) == ("Triton server", "server")
     assert row["note"].startswith("shared memory, FP32")

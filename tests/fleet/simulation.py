@@ -25,13 +25,13 @@ from time import perf_counter
 
 import psutil
 
-from daemon.bench.fleet import FleetOptions, drawn_fleet
 from daemon.clock import SystemClock
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.placer import Placer
 from daemon.fleet.port import CoordinatorError, Membership
 from daemon.fleet.records import FleetView
 from daemon.system.stop import StopToken
+from tests.bench.fleet import FleetOptions, drawn_fleet
 from tests.fleet.etcd_server import EtcdServer
 
 _FLEET = "simulation"

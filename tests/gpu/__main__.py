@@ -1,7 +1,7 @@
 """All GPU tests in one command, in under eight minutes with engines of level 1:
 
     python -m tests.gpu --data DIR --cache DIR --out DIR
-    python -m tests.gpu --data DIR --cache DIR --out DIR --level 3 --only heads swap precisions placement
+    python -m tests.gpu --data DIR --cache DIR --out DIR --builder-level 3 --only heads swap precisions placement
 
 DIR of --data has real models, clips and photos (`LOOKOUT_TEST_DATA`). Logs go to --out, a table comes last. The second
 line builds some twenty engines, minutes each at level 3 without cached timings, and sixty tiny ones; it was not run
@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--level", default="1")
+    parser.add_argument("--builder-level", default="1")
     parser.add_argument("--only", nargs="+", help=f"parts to run; default: {' '.join(_SHORT)}")
     args = parser.parse_args()
     failed = False
@@ -52,7 +52,7 @@ def main() -> int:
 def _parts(args: argparse.Namespace) -> dict[str, list[str]]:
     models, clips = args.data / "models", sorted((args.data / "videos").glob("*.mp4"))
     coco = ["--coco", str(args.data / "images" / "val"), str(args.data / "images" / "val.json")]
-    built = ["--cache", str(args.cache), "--level", args.level]
+    built = ["--cache", str(args.cache), "--builder-level", args.builder_level]
     yolov8n, every = str(models / "yolov8n.onnx"), list(map(str, sorted(models.glob("yolo*.onnx"))))
     calibration, labels = args.data / "images" / "calibration", ["--labels", "coco"]
     out = ["--out", str(args.out)]

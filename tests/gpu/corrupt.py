@@ -1,6 +1,6 @@
 """Mutated recordings through the GPU's decoder: the daemon survives, nothing hangs, other sources are unaffected.
 
-    python -m tests.gpu.corrupt MODEL.onnx --originals DIR --cache DIR --level 1 --count 1000
+    python -m tests.gpu.corrupt MODEL.onnx --originals DIR --cache DIR --builder-level 1 --count 1000
 
 DIR of --originals comes from `tests.support.mutants.originals`, which needs ffmpeg.
 """
@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("--originals", type=Path)
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
@@ -35,7 +35,7 @@ def main() -> int:
         "backend": "trt",
         "precision": "fp16",
         "labels": "coco",
-        "builder_level": args.level,
+        "builder_level": args.builder_level,
         "max_batch": args.max_batch,
         "cache": str(args.cache.resolve()),
     }

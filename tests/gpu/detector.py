@@ -1,6 +1,6 @@
 """The TensorRT backend against the CPU backend: equal boxes, reproducible results, and AP.
 
-    python -m tests.gpu.detector --cache DIR --level 1 MODEL.onnx ... [--coco IMAGES ANNOTATIONS]
+    python -m tests.gpu.detector --cache DIR --builder-level 1 MODEL.onnx ... [--coco IMAGES ANNOTATIONS]
 
 MODEL.onnx:LABELS sets labels for a model without. A table comes last.
 """
@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 import structlog
 
-from calibration.coco import evaluate
+from calibration.coco import Truth, measure
 from daemon.sources.scene import Scene
 from detectors.cpu.detector import CpuDetector
 from detectors.matching import match
@@ -34,7 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="+")
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--precision", nargs="+", default=["fp32", "fp16"])
     parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--coco", nargs=2, type=Path)
@@ -52,7 +52,7 @@ def main() -> int:
 
 def _one(path: Path, labels: str | None, precision: Precision, args: argparse.Namespace) -> str:
     here = Options(path, labels=labels, wanted=PostprocessParams(0.25), max_batch=args.max_batch)
-    there = replace(here, precision=precision, builder_level=args.level, cache=args.cache)
+    there = replace(here, precision=precision, builder_level=args.builder_level, cache=args.cache)
     images = [HostImage(Scene(width, height, seed=seed).draw(7)) for seed, (width, height) in enumerate(_SIZES)]
     if args.coco:
         images += [_photo(photo) for photo in sorted(args.coco[0].iterdir())[:32]]
@@ -65,10 +65,11 @@ def _one(path: Path, labels: str | None, precision: Precision, args: argparse.Na
     accuracy = ""
     if args.coco:
         strict = PostprocessParams(0.001, 0.65, 300, multi_label=True)
+        truth = Truth(*args.coco)
         with closing(CpuDetector(replace(here, wanted=strict, max_batch=1))) as detector:
-            ap = evaluate(detector, *args.coco).ap
+            ap = measure(detector, truth)[0].ap
         with closing(TrtDetector(replace(there, wanted=strict))) as detector:
-            same = evaluate(detector, *args.coco).ap
+            same = measure(detector, truth)[0].ap
         assert abs(same - ap) < (0.002 if precision == "fp32" else 0.005), (ap, same)
         accuracy = f", AP cpu {ap:.4f} trt {same:.4f}"
     return f"{path.stem} {precision}: ready in {ready:.1f} s, {found}{accuracy}"

@@ -1,6 +1,6 @@
 """Every head on the GPU against the CPU, on the tiny models of the frameworks' exporters in tests/data/heads.
 
-    python -m tests.gpu.heads --cache DIR --level 1 [--precision fp32 fp16] [NAME ...]
+    python -m tests.gpu.heads --cache DIR --builder-level 1 [--precision fp32 fp16] [NAME ...]
 
 The CPU's results agree with the frameworks' own (tests/detectors/test_parity.py). Pictures have a size that is
 not resampled, so that both backends see the same: random weights make much of what a resampling rounds.
@@ -111,7 +111,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=sorted(path.stem for path in FOLDER.glob("*.onnx")))
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--precision", nargs="+", default=["fp32"])
     args = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
@@ -139,7 +139,7 @@ def main() -> int:
 
 def _compare(name: str, precision: Precision, args: argparse.Namespace) -> Agreement:
     here = options_of(name, args.cache, max_batch=1)
-    there = replace(here, max_batch=_BATCH, precision=precision, builder_level=args.level, cache=args.cache)
+    there = replace(here, max_batch=_BATCH, precision=precision, builder_level=args.builder_level, cache=args.cache)
     agreement = Agreement()
     with (
         closing(CpuDetector(here)) as cpu,

@@ -30,7 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--lanes", type=int, default=2)
     parser.add_argument("--max-batch", type=int, default=8)
     parser.add_argument("--precision", default="fp32")
@@ -77,7 +77,7 @@ def _options(name: str, args: argparse.Namespace) -> Options:
         "max_batch": args.max_batch,
         "lanes": args.lanes,
         "precision": args.precision,
-        "builder_level": args.level,
+        "builder_level": args.builder_level,
         "cache": args.cache,
     }
     if Path(name).suffix == ".onnx":

@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--lanes", type=int, default=2)
-    parser.add_argument("--level", type=int, default=3)
+    parser.add_argument("--builder-level", type=int, default=3)
     parser.add_argument("--backend", default="trt")
     args = parser.parse_args()
     with ExitStack() as stack:
@@ -97,7 +97,7 @@ def _member(stack: ExitStack, args: argparse.Namespace, etcd: EtcdServer, gpu: i
         "backend": args.backend,
         "max_batch": args.max_batch,
         "cache": str(args.cache.resolve()),
-        "builder_level": args.level,
+        "builder_level": args.builder_level,
     }
     config: dict[str, object] = {
         "sources": [],

@@ -1,6 +1,6 @@
 """The placement search of `lookout calibrate` alone, with ranges from a folder of photos; a table comes last.
 
-    python -m tests.gpu.placement MODEL.onnx PHOTOS --labels coco --cache DIR --out DIR [--level 3 --max-batch 32]
+    python -m tests.gpu.placement MODEL.onnx PHOTOS --labels coco --cache DIR --out DIR [--builder-level 3]
 
 Engines stay in the cache, so an interrupted search can be repeated quickly. The fastest file is left in --out.
 """
@@ -30,13 +30,13 @@ def main() -> int:
     parser.add_argument("--labels")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--level", type=int, default=3)
+    parser.add_argument("--builder-level", type=int, default=3)
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--most", type=int, default=64, help="photos")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
-    options = Options(args.model, labels=args.labels, max_batch=args.max_batch, builder_level=args.level)
+    options = Options(args.model, labels=args.labels, max_batch=args.max_batch, builder_level=args.builder_level)
     options = replace(options, cache=args.cache)
     model, ranges = load(args.model), seen_ranges(args.model, args.photos, args.labels, args.most)
     quantised, made = quantize(model, ranges), args.out / f"{args.model.stem}.int8.onnx"

@@ -1,6 +1,6 @@
 """Speed of each precision on a GPU: engines alone, by batch; with --layers also times of layers.
 
-    python -m tests.gpu.precisions MODEL.onnx ... --photos DIR --labels coco --resnet50 --cache DIR --level 3 --out DIR
+    python -m tests.gpu.precisions MODEL.onnx ... --photos DIR --labels coco --resnet50 --cache DIR --out DIR
 
 Float models are built in FP32 and FP16, quantised ones in INT8. --photos quantises each float model with ranges from a
 folder of photos, with a scale per tensor (`int8`) and with shared scales (`shared`). --resnet50 does the same with a
@@ -67,7 +67,7 @@ def main() -> int:
     parser.add_argument("--resnet50", action="store_true")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--level", type=int, default=3)
+    parser.add_argument("--builder-level", type=int, default=3)
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--precision", nargs="+", default=["fp32", "fp16", "int8"])
@@ -185,7 +185,7 @@ class _Bench:
             precision=task.precision,
             max_batch=self._args.max_batch,
             input_size=task.size,
-            level=self._args.level,
+            level=self._args.builder_level,
         )
         build = builder(self._store.folder, 0)
         return self._store.get_or_build(task.path, recipe, build, self._runtime.deserialize_cuda_engine)[0]

@@ -1,6 +1,6 @@
 """`lookout run` on GPU and CPU over the same lossless replay: equal detections.
 
-    python -m tests.gpu.replay MODEL.onnx CLIP ... --cache DIR --level 1 --frames 60
+    python -m tests.gpu.replay MODEL.onnx CLIP ... --cache DIR --builder-level 1 --frames 60
 
 Of the CPU's boxes with confidence over 0.5, at most one in 200 may lack a GPU box of its class with IoU >= 0.95; those
 are printed. In FP16 a few differ: of two boxes of one object with nearly equal confidence NMS keeps the other. With GPU
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("clips", nargs="+", type=Path)
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--precision", default="fp16")
     parser.add_argument("--decode", default="auto", choices=["auto", "nvdec", "cpu"])
     parser.add_argument("--max-batch", type=int, default=16)
@@ -77,7 +77,7 @@ def _run(args: argparse.Namespace, clips: list[Path], backend: str, folder: Path
     ]
     model = {"path": str(args.model.resolve()), "backend": backend, "labels": "coco", "max_batch": args.max_batch}
     if backend == "trt":
-        model |= {"precision": args.precision, "builder_level": args.level, "cache": str(args.cache.resolve())}
+        model |= {"precision": args.precision, "builder_level": args.builder_level, "cache": str(args.cache.resolve())}
     config: dict[str, object] = {
         "model": model,
         "sources": sources,

@@ -1,6 +1,6 @@
 """Classifiers in FP32, FP16 and INT8: speed by batch, and agreement with the FP32 file, beside other runtimes.
 
-    python -m tests.gpu.resnet --out DIR [--level 3] [--photos FOLDER] [MODEL.onnx ...]
+    python -m tests.gpu.resnet --out DIR [--builder-level 3] [--photos FOLDER] [MODEL.onnx ...]
 
 Without MODEL it makes a ResNet-18 and a ResNet-50 with random weights. One engine with a dynamic batch runs all batch
 sizes. INT8 has ranges of minimum and maximum over the first pictures, and the others are compared: photos of a folder,
@@ -37,11 +37,11 @@ import structlog
 from onnx import numpy_helper
 
 from calibration.quantize import load, observe, quantize
-from daemon.bench.peers.program import NotRunError, require_provider
 from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
 from detectors.port import Detector, HostImage, Options, PostprocessParams, Precision
 from detectors.trt.detector import TrtDetector
+from tests.bench.peers.program import NotRunError, require_provider
 from tests.gpu.replays import Replay
 from tests.support.pictures import picture
 from tests.support.resnet import resnet18, resnet50
@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cache", type=Path, help="of engines; default: OUT/cache")
     parser.add_argument("--photos", type=Path)
-    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--precision", nargs="+", default=list(_PRECISIONS), choices=_PRECISIONS)
     parser.add_argument("--make", nargs="+", default=list(_MAKERS), choices=list(_MAKERS), help="without MODEL")
@@ -111,7 +111,7 @@ class _Comparison:
             head="classify",
             wanted=PostprocessParams(0.0),
             max_batch=max(args.batches),
-            builder_level=args.level,
+            builder_level=args.builder_level,
             cache=args.cache,
         )
         with closing(CpuDetector(replace(self._options, max_batch=8))) as detector:

@@ -1,6 +1,6 @@
 """Several input sizes on the GPU: one engine with a profile for each, beside engines of one size.
 
-    python -m tests.gpu.sizes yolov8n.onnx --cache DIR --level 1 [--photos DIR] [--sizes 640x640 1280x736] [--seconds 3]
+    python -m tests.gpu.sizes yolov8n.onnx --cache DIR [--photos DIR] [--sizes 640x640 1280x736] [--seconds 3]
 
 The file may have a fixed size: it is made dynamic, with the same weights, if it is YOLOv8's. Three parts:
 
@@ -52,7 +52,7 @@ def main() -> int:
         wanted=PostprocessParams(_THRESHOLD),
         input_size=own,
         max_batch=args.max_batch,
-        builder_level=args.level,
+        builder_level=args.builder_level,
         cache=args.cache,
         lanes=_LANES,
     )
@@ -75,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--sizes", type=_size, nargs="+", default=[(640, 640), (1280, 736)])
     parser.add_argument("--photos", type=Path)

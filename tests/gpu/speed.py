@@ -1,6 +1,6 @@
 """Speed of lanes compared with the bare engine, their memory, and its growth.
 
-    python -m tests.gpu.speed MODEL.onnx --cache DIR --level 3 --max-batch 32 [--growth 200000]
+    python -m tests.gpu.speed MODEL.onnx --cache DIR --builder-level 3 --max-batch 32 [--growth 200000]
 
 Bare is the replayed CUDA graph of the engine, in the same run. Frames are 1080p. Tables come last.
 """
@@ -37,7 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--precision", default="fp16")
     parser.add_argument("--seconds", type=float, default=2.0, help="per table cell")
@@ -49,7 +49,9 @@ def main() -> int:
     options = Options(
         args.model, "auto", "coco" if "demo" not in args.model.name else None, wanted=PostprocessParams(0.25)
     )
-    options = replace(options, max_batch=args.max_batch, precision=args.precision, builder_level=args.level, lanes=4)
+    options = replace(
+        options, max_batch=args.max_batch, precision=args.precision, builder_level=args.builder_level, lanes=4
+    )
     options = replace(options, cache=args.cache)
     lines: list[str] = []
     begun = perf_counter()

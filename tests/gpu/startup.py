@@ -1,6 +1,6 @@
 """Time of `lookout run` from its start to the first detections, with and without a cached engine.
 
-    python -m tests.gpu.startup MODEL.onnx --cache DIR [--cold] [--precision fp16 --max-batch 32 --level 3]
+    python -m tests.gpu.startup MODEL.onnx --cache DIR [--cold] [--precision fp16 --max-batch 32 --builder-level 3]
 
 --cold uses an empty cache folder, so that everything is built; both list the steps.
 """
@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--precision", default="fp16")
-    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=8)
     parser.add_argument("--turns", type=int, default=3)
     args = parser.parse_args()
@@ -42,7 +42,7 @@ def _start(args: argparse.Namespace, cache: Path, name: str) -> None:
         "backend": "trt",
         "labels": None if "demo" in args.model.name else "coco",
     }
-    model |= {"precision": args.precision, "builder_level": args.level, "max_batch": args.max_batch}
+    model |= {"precision": args.precision, "builder_level": args.builder_level, "max_batch": args.max_batch}
     model |= {"cache": str(cache.resolve())}
     sources = [{"id": "street", "type": "synthetic", "width": 1920, "height": 1080}]
     config: dict[str, object] = {"model": model, "sources": sources, "lanes": 2}

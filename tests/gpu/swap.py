@@ -70,7 +70,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--backend", default="trt")
     parser.add_argument("--precision", default="fp16")
-    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--lanes", type=int, default=2)
     parser.add_argument("--sources", type=int, default=40)
@@ -99,7 +99,7 @@ def main() -> int:
 def _measure(args: argparse.Namespace, folder: Path) -> tuple[list[Row], list[Swap], str]:
     clip = {"type": "av", "url": str(args.clip.resolve()), "loop": True}
     model: dict[str, object] = {"backend": args.backend, "labels": args.labels, "max_batch": args.max_batch}
-    model |= {"precision": args.precision, "builder_level": args.level} if args.backend == "trt" else {}
+    model |= {"precision": args.precision, "builder_level": args.builder_level} if args.backend == "trt" else {}
     paths = [str(path.resolve()) for path in args.models]
     config: dict[str, object] = {
         "model": {**model, "path": paths[0], "cache": str(args.cache.resolve())},

@@ -1,6 +1,6 @@
 """Regions and tiles of decoded pictures: boxes by the kernel that reads NV12, against those of parts in host memory.
 
-    python -m tests.gpu.views MODEL.onnx PHOTOS --labels coco --cache DIR [--level 1]
+    python -m tests.gpu.views MODEL.onnx PHOTOS --labels coco --cache DIR [--builder-level 1]
 
 Photos are turned by each quarter, as cameras turn them. Subsampled chroma changes some boxes; so the share of
 strong boxes that both find (IoU >= 0.75) is compared with the share in whole pictures, and may be 3 % lower.
@@ -39,13 +39,13 @@ def main() -> int:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--labels", default="coco")
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=8)
     parser.add_argument("--photos-of", type=int, default=24, help="number of photos")
     args = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     options = Options(args.model, labels=args.labels, wanted=PostprocessParams(0.25), precision="fp16")
-    options = replace(options, max_batch=args.max_batch, cache=args.cache, builder_level=args.level)
+    options = replace(options, max_batch=args.max_batch, cache=args.cache, builder_level=args.builder_level)
     met, required = True, 0.9
     with closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
         for name, cut in _CUTS.items():

@@ -172,8 +172,9 @@ def main() -> int:
     except LookoutError as error:
         sys.stderr.write(f"{error}\n")
         return 2
+    written = save(report, args.out)
     show(page_of(report))
-    for path in save(report, args.out):
+    for path in written:
         print_line(str(path))
     return 0
 

@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
-_PROGRAM = Path(__file__).resolve().parents[2] / "daemon" / "bench" / "peers"
+_PROGRAM = Path(__file__).resolve().parents[1] / "bench" / "peers"
 _DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64}
 _BATCH, _SIDE = 2, 640
 _SHARE = 1e-3

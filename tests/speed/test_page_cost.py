@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.bench.page_cost import PageCostOptions, page_costs
+from tests.bench.page_cost import PageCostOptions, page_costs
 
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.speed]
 

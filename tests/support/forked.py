@@ -31,8 +31,6 @@ _IMPORTED = (
     "calibration.classification",
     "calibration.coco",
     "daemon.build",
-    "daemon.bench.efficiency",
-    "daemon.bench.page_cost",
     "daemon.bench.repeats",
     "daemon.bench.search",
     "daemon.cli",

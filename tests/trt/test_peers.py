@@ -1,4 +1,4 @@
-"""Lookout's own row of `lookout bench part engine --peer`, over the stub of TensorRT."""
+"""Lookout's own row of `python -m tests.bench engine --peer`, over the stub of TensorRT."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import tensorrt
 
 from daemon.bench.engine import EngineOptions, detector_options
-from daemon.bench.peers.compare import differences, subject_of
-from daemon.bench.peers.own import OwnEngine
-from daemon.bench.peers.program import measured
 from detectors.port import HostImage
 from detectors.trt.detector import TrtDetector
+from tests.bench.peers.compare import differences, subject_of
+from tests.bench.peers.own import OwnEngine
+from tests.bench.peers.program import measured
 
 
 def test_the_engine_alone_is_timed_and_its_outputs_are_those_of_the_cpu(toy: Path, engines: Path) -> None:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from daemon.commands.groups.options import LABELS, takes_semantics
+from daemon.commands.groups.options import (
+    CACHE,
+    DEVICE,
+    HEAD,
+    INPUT_SIZE,
+    LABELS,
+    PRECISION,
+    THREADS,
+    takes_builder_level,
+    takes_semantics,
+)
 from daemon.commands.paths import JSON_FILE, InputPath, OutputFolder
 from daemon.errors import LookoutError
-from detectors.port import Precision
 from detectors.views import MIN_OVERLAP
 
 if TYPE_CHECKING:
@@ -22,6 +31,8 @@ if TYPE_CHECKING:
     from daemon.commands.mot import MotOptions
     from detectors.port import Detector, PostprocessParams
     from detectors.views import Tiling
+
+    OpenModel = Callable[[], Detector]
 
 
 @click.command()
@@ -41,17 +52,17 @@ if TYPE_CHECKING:
 )
 @click.option("--drop", default="", help="With --mot, leave frames out: random:0.5, stride:5 or bursts:12/60.")
 @LABELS
-@click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
+@HEAD
 @takes_semantics
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu", "triton"]))
 @click.option("--confidence", type=click.FloatRange(0, 1), help="[default: 0.001, and 0.25 with --mot]")
 @click.option("--iou", default=0.65, show_default=True, type=click.FloatRange(0, 1), help="Of class-wise NMS.")
 @click.option("--max-detections", default=300, show_default=True, type=click.IntRange(1))
-@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+@PRECISION
 @click.option("--max-batch", default=1, show_default=True, type=click.IntRange(1, 256), help="Of the engine to judge.")
-@click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
-@click.option("--cache", type=InputPath(), help="Cache folder.  [default: ~/.cache/lookout]")
-@click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
+@takes_builder_level()
+@CACHE
+@DEVICE
 @JSON_FILE
 def evaluate(
     model: Path | None,
@@ -81,32 +92,32 @@ def evaluate(
     if roi and not (roi[0] < roi[2] and roi[1] < roi[3]):
         raise click.UsageError("--roi: right must be above left, and bottom above top")
 
-    def open_model(threshold: float, *, multi_label: bool) -> Detector:
-        wanted = PostprocessParams(threshold, iou, max_detections, multi_label=multi_label)
-        return _open_model(model, "classify" if classify else chosen["head"], wanted, chosen)
-
     with logging(LogConfig(format="console")), ExitStack() as opened:
+
+        def open_model(threshold: float, *, multi_label: bool = False) -> Detector:
+            wanted = PostprocessParams(threshold, iou, max_detections, multi_label=multi_label)
+            head = "classify" if classify else chosen["head"]
+            return opened.enter_context(closing(_open_model(model, head, wanted, chosen)))
+
         if mot is not None:
             from daemon.commands.mot import FLOOR, MotOptions
 
-            finder = opened.enter_context(closing(open_model(FLOOR, multi_label=False))) if model else None
-            _evaluate_tracks(MotOptions(mot, drop, 0.25 if confidence is None else confidence), finder, json_file)
+            options = MotOptions(mot, drop, 0.25 if confidence is None else confidence)
+            _evaluate_tracks(options, (lambda: open_model(FLOOR)) if model else None, json_file)
         elif classify is not None:
-            _evaluate_classes(
-                classify, lambda: opened.enter_context(closing(open_model(0.0, multi_label=False))), json_file
-            )
+            _evaluate_classes(classify, lambda: open_model(0.0), json_file)
         elif images is None or annotations is None:
             raise click.UsageError("give --images and --annotations, or --mot, or --classify")
         else:
             threshold = 0.001 if confidence is None else confidence
-            detector = opened.enter_context(closing(open_model(threshold, multi_label=True)))
+            labelled = (images, annotations)
             if tiles or roi:
                 from calibration.views import ViewOptions
 
                 views = ViewOptions(roi, _tilings(tiles, overlap, whole=whole), Limits(iou, max_detections))
-                _evaluate_views(detector, images, annotations, views, json_file)
+                _evaluate_views(lambda: open_model(threshold, multi_label=True), labelled, views, json_file)
             else:
-                _evaluate_boxes(detector, images, annotations, json_file)
+                _evaluate_boxes(lambda: open_model(threshold, multi_label=True), labelled, json_file)
     return 0
 
 
@@ -116,60 +127,60 @@ def _open_model(model: Path | None, head: str, wanted: PostprocessParams, chosen
 
     if model is None:
         raise click.UsageError("Missing option '--model'.")
-    options = Options(
-        model,
-        head=head,
-        labels=chosen["labels"],
-        wanted=wanted,
-        precision=chosen["precision"],
-        max_batch=chosen["max_batch"],
-        builder_level=chosen["level"],
-        cache=chosen["cache"],
-        device=chosen["device"],
-        semantics=chosen["semantics"],
-    )
+    names = ("labels", "precision", "max_batch", "builder_level", "cache", "device", "semantics")
+    options = Options(model, head=head, wanted=wanted, **{name: chosen[name] for name in names})
     return open_detector(chosen["backend"], options)
 
 
-def _evaluate_tracks(options: MotOptions, finder: Detector | None, json_file: Path | None) -> None:
+# Each imports all that it needs, and reads the truth, before it opens a model, which may take minutes.
+
+
+def _evaluate_tracks(options: MotOptions, open_model: OpenModel | None, json_file: Path | None) -> None:
     from daemon.commands.mot import evaluate as run
     from daemon.commands.report.tables import tracking_scores, write_json
+    from daemon.commands.tracking_score import open_metrics
 
-    scores = run(options, finder)
-    tracking_scores(scores)
+    open_metrics()
+    scores = run(options, open_model() if open_model else None)
     write_json(json_file, scores)
+    tracking_scores(scores)
 
 
-def _evaluate_classes(pictures: Path, open_model: Callable[[], Detector], json_file: Path | None) -> None:
+def _evaluate_classes(pictures: Path, open_model: OpenModel, json_file: Path | None) -> None:
     from calibration.classification import evaluate as run
     from calibration.classification import labelled
     from daemon.commands.report.tables import classification, write_json
 
-    pairs = labelled(pictures)  # before a model is opened, which may take minutes
+    pairs = labelled(pictures)
     detector = open_model()
     accuracy = run(detector, pairs)
-    classification(accuracy, detector.info)
     write_json(json_file, accuracy)
+    classification(accuracy, detector.info)
 
 
 def _evaluate_views(
-    detector: Detector, images: Path, annotations: Path, options: ViewOptions, json_file: Path | None
+    open_model: OpenModel, labelled: tuple[Path, Path], options: ViewOptions, json_file: Path | None
 ) -> None:
+    from calibration.coco import Truth
     from calibration.views import compare
     from daemon.commands.report.tables import view_comparison, write_json
 
-    views = compare(detector, images, annotations, options)
-    view_comparison(views, detector.info)
+    truth = Truth(*labelled, options.roi)
+    detector = open_model()
+    views = compare(detector, truth, options)
     write_json(json_file, views)
+    view_comparison(views, detector.info)
 
 
-def _evaluate_boxes(detector: Detector, images: Path, annotations: Path, json_file: Path | None) -> None:
-    from calibration.coco import evaluate as run
+def _evaluate_boxes(open_model: OpenModel, labelled: tuple[Path, Path], json_file: Path | None) -> None:
+    from calibration.coco import Truth, measure
     from daemon.commands.report.tables import evaluation, write_json
 
-    result = run(detector, images, annotations)
-    evaluation(result, detector.info)
+    truth = Truth(*labelled)
+    detector = open_model()
+    result, _ = measure(detector, truth)
     write_json(json_file, result)
+    evaluation(result, detector.info)
 
 
 def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Tiling]:
@@ -257,15 +268,15 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
 @click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1), help="Of each live source.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @LABELS
-@click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
+@HEAD
 @takes_semantics
-@click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
+@INPUT_SIZE
 @click.option("--confidence", default=0.25, show_default=True, type=click.FloatRange(0, 1), help="That you run with.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
-@click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
-@click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all.")
-@click.option("--cache", type=InputPath(), help="Cache folder.  [default: ~/.cache/lookout]")
+@takes_builder_level()
+@THREADS
+@CACHE
 def calibrate(
     model: Path,
     origins: tuple[Path, ...],
@@ -314,30 +325,20 @@ def _calibration_of(
     from detectors.port import Options, PostprocessParams
 
     classifies = bool(chosen["classes"]) or chosen["classifier"]
+    names = ("semantics", "labels", "input_size", "max_batch", "threads", "builder_level", "cache")
     options = Options(
         model,
         head="classify" if classifies else chosen["head"],
-        semantics=chosen["semantics"],
-        labels=chosen["labels"],
-        input_size=chosen["input_size"] or None,
         wanted=PostprocessParams(0.0 if classifies else chosen["confidence"]),
-        max_batch=chosen["max_batch"],
-        threads=chosen["threads"],
-        builder_level=chosen["level"],
-        cache=chosen["cache"],
+        **{name: chosen[name] for name in names},
     )
+    names = ("classes", "method", "max_ap_drop", "max_top1_drop", "placement", "min_agreement", "max_float")
     return CalibrationConfig(
         options,
         chosen["precision"],
         chosen["out"],
         labelled=labelled,
-        classes=chosen["classes"],
-        method=chosen["method"],
-        max_ap_drop=chosen["max_ap_drop"],
-        max_top1_drop=chosen["max_top1_drop"],
-        placement=chosen["placement"],
-        min_agreement=chosen["min_agreement"],
-        max_float=chosen["max_float"],
         test_share=chosen["judge_share"],
         seed=seed,
+        **{name: chosen[name] for name in names},
     )

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import click
 
 from daemon.commands.environment import ConfigFile
-from daemon.commands.groups.options import CACHE, LABELS, takes_semantics
+from daemon.commands.groups.options import CACHE, INPUT_SIZE, LABELS, PRECISION, takes_builder_level, takes_semantics
 from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
-from detectors.port import Precision
-from detectors.semantics import Semantics
 
-_PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+_Command = Callable[..., int]
 _MAX_BATCH = click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
 _PICTURE = OutputFile(makes_folder=True)
-_LEVEL = click.option(
-    "--level", default=3, show_default=True, type=click.IntRange(0, 5), help="How long to look for the fastest."
-)
-_INPUT_SIZE = click.option(
-    "--input-size", nargs=2, type=click.IntRange(1), help="Width and height, for a model that leaves them open."
-)
 _HEAD = click.option("--head", default="auto", show_default=True, help="classify for a classifier that states no task.")
+
+
+def _takes_recipe(builder_level: int) -> Callable[[_Command], _Command]:
+    """A command with options that choose an engine; each is a field of `detectors.port.Options`.
+
+    Args:
+        builder_level: the default.
+    """
+
+    def wrap(command: _Command) -> _Command:
+        options = (PRECISION, takes_builder_level(builder_level), INPUT_SIZE, _HEAD, LABELS, takes_semantics, CACHE)
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return wrap
 
 
 @click.group()
@@ -34,26 +43,9 @@ def engine() -> None:
 @engine.command()
 @click.argument("model", required=False, type=InputPath())
 @click.option("-c", "--config", type=ConfigFile(), help="What this configuration needs, instead of MODEL.")
-@_PRECISION
 @_MAX_BATCH
-@_LEVEL
-@_INPUT_SIZE
-@_HEAD
-@LABELS
-@takes_semantics
-@CACHE
-def build(
-    model: Path | None,
-    config: Path | None,
-    precision: str,
-    max_batch: int,
-    level: int,
-    input_size: tuple[int, int] | None,
-    head: str,
-    labels: str | None,
-    semantics: Semantics,
-    cache: Path | None,
-) -> int:
+@_takes_recipe(builder_level=3)
+def build(model: Path | None, config: Path | None, **recipe: Any) -> int:
     """Build the engine of MODEL, or of a configuration, unless it is there; minutes, with a line now and then."""
     from daemon.commands import engines
     from daemon.config import LogConfig, load
@@ -63,20 +55,7 @@ def build(
 
     if (model is None) == (config is None):
         raise click.UsageError("give either MODEL, an ONNX file, or -c CONFIG")
-    if config is not None:
-        options = options_of(load(config))
-    else:
-        options = Options(
-            cast("Path", model),
-            head=head,
-            labels=labels,
-            semantics=semantics,
-            input_size=input_size or None,
-            max_batch=max_batch,
-            precision=cast("Precision", precision),
-            builder_level=level,
-            cache=cache,
-        )
+    options = options_of(load(config)) if config else Options(cast("Path", model), **recipe)
     with logging(LogConfig(format="console")):
         engines.build(options)
     return 0
@@ -94,29 +73,11 @@ def list_engines(cache: Path | None) -> int:
 
 @engine.command()
 @click.argument("model", type=InputPath())
-@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 @click.option("--picture", type=InputPath(), help="A file; without it a drawn street.")
 @click.option("--tolerance", default=0.05, show_default=True, type=click.FloatRange(0), help="Error over size.")
 @click.option("--all", "everything", is_flag=True, help="All tensors, not only what layers with weights read.")
-@click.option("--level", default=1, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
-@click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
-@_HEAD
-@LABELS
-@takes_semantics
-@CACHE
-def compare(
-    model: Path,
-    precision: str,
-    picture: Path | None,
-    tolerance: float,
-    everything: bool,
-    level: int,
-    input_size: tuple[int, int] | None,
-    head: str,
-    labels: str | None,
-    semantics: Semantics,
-    cache: Path | None,
-) -> int:
+@_takes_recipe(builder_level=1)
+def compare(model: Path, picture: Path | None, tolerance: float, everything: bool, **recipe: Any) -> int:
     """Compare what an engine of MODEL computes with onnxruntime, tensor by tensor: where they part, NaN and infinities.
 
     Tensors that are looked at end what is fused, so it is another engine than the one that runs; it is built first.
@@ -133,18 +94,8 @@ def compare(
     from daemon.log import logging
     from detectors.port import Options
 
-    options = Options(
-        model,
-        head=head,
-        labels=labels,
-        semantics=semantics,
-        input_size=input_size or None,
-        precision=cast("Precision", precision),
-        builder_level=level,
-        cache=cache,
-    )
     with logging(LogConfig(format="console")):
-        return int(not run_compare(options, picture, tolerance, everything=everything))
+        return int(not run_compare(Options(model, **recipe), picture, tolerance, everything=everything))
 
 
 @engine.command()
@@ -157,14 +108,8 @@ def compare(
 @click.option(
     "--html", type=OutputFile(makes_folder=True), help="Write a page with picture and table, and .md beside it."
 )
-@_PRECISION
 @_MAX_BATCH
-@_LEVEL
-@_INPUT_SIZE
-@_HEAD
-@LABELS
-@takes_semantics
-@CACHE
+@_takes_recipe(builder_level=3)
 def profile(
     target: str,
     batch: int | None,
@@ -173,20 +118,23 @@ def profile(
     as_json: bool,
     svg: Path | None,
     html: Path | None,
-    cache: Path | None,
     **recipe: Any,
 ) -> int:
     """Time each layer of an engine, run on zeros: of MODEL, an ONNX file, or the one whose key begins with KEY.
 
-    The engine of MODEL is built if it is missing. The options from --precision on choose it; KEY has its own.
+    The engine of MODEL is built if it is missing. The options from --max-batch on choose it; KEY has its own.
     """
     from daemon.commands import engine_profile
+    from daemon.commands.report import check_pages, check_plots
     from daemon.config import LogConfig
     from daemon.log import logging
 
-    engine_profile.check_libraries(svg, html)
+    if svg:
+        check_plots()
+    if html:
+        check_pages()
     with logging(LogConfig(format="console")):
-        times = engine_profile.measure(target, recipe, cache, batch, runs)
+        times = engine_profile.measure(target, recipe, batch, runs)
     engine_profile.show(times, top, as_json=as_json)
     engine_profile.draw(times, top, svg, html)
     return 0

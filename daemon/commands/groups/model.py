@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from daemon.commands.groups.options import LABELS, takes_semantics
+from daemon.commands.groups.options import HEAD, INPUT_SIZE, LABELS, renamed, takes_semantics
 from daemon.commands.paths import InputName, InputPath, OutputFolder
 from detectors.semantics import Semantics
 
@@ -29,24 +29,25 @@ def list_models() -> int:
 
 @model.command("get")
 @click.argument("name")
-@click.option("--to", type=OutputFolder(), help="Folder.  [default: ~/.local/share/lookout/models]")
+@click.option("--out", type=OutputFolder(), help="Folder.  [default: ~/.local/share/lookout/models]")
+@renamed("--to", now="--out")
 @click.option("--from", "mirror", type=InputName(), metavar="URL|FILE", help="Another place that has the same file.")
 @click.option("--accept-licence", is_flag=True, help="Of a model that is not permissively licensed.")
-def get_model(name: str, to: Path | None, mirror: str | None, accept_licence: bool) -> int:
+def get_model(name: str, out: Path | None, mirror: str | None, accept_licence: bool) -> int:
     """Fetch the model NAME from its makers, and check it; what breaks off is resumed the next time."""
     from rich.console import Console
 
     from daemon.commands.model import get
 
-    get(name, Console(), folder=to, mirror=mirror, accept=accept_licence)
+    get(name, Console(), folder=out, mirror=mirror, accept=accept_licence)
     return 0
 
 
 @model.command("info")
 @click.argument("file", type=InputPath())
-@click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
+@HEAD
 @LABELS
-@click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
+@INPUT_SIZE
 @takes_semantics
 def show_model(
     file: Path, head: str, labels: str | None, input_size: tuple[int, int] | None, semantics: Semantics
@@ -57,19 +58,27 @@ def show_model(
     from daemon.commands.model import info
     from detectors.port import Options
 
-    options = Options(file, head, labels, input_size or None, max_batch=1, semantics=semantics)
+    options = Options(file, head, labels, input_size, max_batch=1, semantics=semantics)
     info(options, Console())
     return 0
 
 
 @model.command("export")
 @click.argument("file", type=InputPath())
-@click.option("--size", default=640, show_default=True, type=click.IntRange(32, 4096), help="Input width and height.")
-def export_model(file: Path, size: int) -> int:
+@click.option(
+    "--input-size",
+    nargs=2,
+    default=(640, 640),
+    show_default=True,
+    type=click.IntRange(32, 4096),
+    help="Width and height.",
+)
+@renamed("--size", now="--input-size WIDTH HEIGHT")
+def export_model(file: Path, input_size: tuple[int, int]) -> int:
     """Make an ONNX file of FILE, Ultralytics' .pt, with Ultralytics' own exporter: any batch size."""
     from rich.console import Console
 
     from daemon.commands.model import export
 
-    export(file, size, Console())
+    export(file, input_size, Console())
     return 0

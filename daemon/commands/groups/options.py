@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -13,7 +13,10 @@ from daemon.commands.environment import ConfigFile
 from daemon.commands.paths import InputName, InputPath
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig, fleet_of
+from detectors.port import Precision
 from detectors.semantics import Activation, BoxUnits, Semantics
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 CONFIG = click.option(
     "-c",
@@ -24,6 +27,17 @@ CONFIG = click.option(
     help="Configuration file.",
 )
 CACHE = click.option("--cache", type=InputPath(), help="Cache folder.  [default: ~/.cache/lookout]")
+DEVICE = click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
+HEAD = click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
+INPUT_SIZE = click.option(
+    "--input-size",
+    nargs=2,
+    type=click.IntRange(1),
+    callback=lambda _, __, size: size or None,
+    help="Width and height, for a model that leaves them open.",
+)
+PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+THREADS = click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all.")
 ENDPOINT = "tcp://127.0.0.1:5556"
 FIRST_MODEL = "yolox_nano"  # small, fast on any machine, and of a permissive licence
 LABELS = click.option("--labels", type=InputName(), help="Labels file, or coco, for a model without.")
@@ -40,6 +54,37 @@ FLEET = click.option(
     metavar="ADDRESS|FILE",
     help="Follow the members of a fleet: etcd://HOST:2379/NAME, or a configuration that has it.",
 )
+
+
+def renamed(*old: str, now: str) -> Callable[[_Command], _Command]:
+    """Hidden options with old spellings, each of which is refused with the present one."""
+
+    def refuse(spelling: str, value: str | None) -> None:
+        if value is not None:
+            raise click.UsageError(f"{spelling} is now: {now}")
+
+    def wrap(command: _Command) -> _Command:
+        for spelling in old:
+            callback = partial(lambda spelling, _, __, value: refuse(spelling, value), spelling)
+            command = click.option(spelling, hidden=True, expose_value=False, is_eager=True, callback=callback)(command)
+        return command
+
+    return wrap
+
+
+def takes_builder_level(default: int = 3) -> Callable[[_Command], _Command]:
+    """--builder-level, which was --level."""
+
+    def wrap(command: _Command) -> _Command:
+        return click.option(
+            "--builder-level",
+            default=default,
+            show_default=True,
+            type=click.IntRange(0, 5),
+            help="How long the engine builder looks for the fastest, as model.builder_level.",
+        )(renamed("--level", now="--builder-level")(command))
+
+    return wrap
 
 
 def takes_semantics(command: Callable[..., int]) -> Callable[..., int]:

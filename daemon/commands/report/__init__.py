@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from daemon.commands.report.environment import Environment
@@ -51,12 +52,23 @@ def write_pages(stem: Path, page: Page, environment: Environment) -> list[Path]:
     return paths
 
 
+def check_plots() -> None:
+    """Check for the library of plots before a measurement, without its import: this process may be measured.
+
+    Raises:
+        LookoutError: it is missing.
+    """
+    if find_spec("matplotlib") is None:
+        raise LookoutError("reports need matplotlib: pip install '.[bench]'")
+
+
 def check_pages() -> None:
-    """Check for the libraries of pages, before a measurement.
+    """Check for the libraries of pages with plots, before a measurement.
 
     Raises:
         LookoutError: one is missing.
     """
+    check_plots()
     _template("page.html")
 
 

@@ -6,17 +6,12 @@ from collections.abc import Sequence
 
 from calibration.outcome import Outcome, Trial
 from daemon.commands.report import Page, Table, filled, number
-from daemon.errors import LookoutError
 
 _MAX_CLASSES = 80
 
 
 def page_of(outcome: Outcome, seconds: float) -> Page:
-    """The page, for HTML and Markdown.
-
-    Raises:
-        LookoutError: the plotting library is not installed.
-    """
+    """The page, for HTML and Markdown."""
     chosen = next(trial for trial in outcome.trials if trial.precision == outcome.chosen)
     labels = "labelled photos" if outcome.measure != "agreement" else "held-out frames, beside the float model"
     headline = (
@@ -170,10 +165,8 @@ def _frames(outcome: Outcome) -> Table:
 
 
 def _plots(outcome: Outcome) -> list[tuple[str, str]]:
-    try:
-        from daemon.commands.report import calibration_plots as plots
-    except ImportError as error:
-        raise LookoutError(f"reports need {error.name}: pip install '.[calibrate]'") from error
+    from daemon.commands.report import calibration_plots as plots
+
     plotted = [("tradeoff", plots.tradeoff(outcome))]
     plotted += [(f"layers-{trial.precision}", plots.layers(trial)) for trial in outcome.trials if trial.costs]
     plotted += [(f"path-{trial.precision}", plots.path(trial, outcome)) for trial in outcome.trials if trial.steps]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,16 +27,17 @@ _MAX_ROWS = 24
 _COLOURS = {"better": "green", "worse": "red", "unknown": "yellow"}
 
 
-def write_json(path: Path | None, figures: DataclassInstance) -> None:
-    """Write a dataclass of figures, if a path is given.
+def write_json(path: Path | None, figures: DataclassInstance | Sequence[DataclassInstance]) -> None:
+    """Write a dataclass of figures, or several, if a path is given.
 
     Raises:
         LookoutError: the file cannot be written.
     """
     if path is None:
         return
+    plain = [asdict(row) for row in figures] if isinstance(figures, Sequence) else asdict(figures)
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(dataclasses.asdict(figures)), indent=2) + b"\n")
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n")
     except OSError as error:
         raise LookoutError(f"--json {path} cannot be written: {error.strerror}") from error
 

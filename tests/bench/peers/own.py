@@ -1,6 +1,6 @@
 """Lookout's own engine, or a Triton server through Lookout, beside the others.
 
-`python -m daemon.bench.peers.own FOLDER` is the process. FOLDER has job.json and pictures.npz.
+`python -m tests.bench.peers.own FOLDER` is the process. FOLDER has job.json and pictures.npz.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from daemon.bench.engine import Replays
-from daemon.bench.peers.names import OWN
-from daemon.bench.peers.program import Arrays, Engine, NotRunError, answer, load
 from daemon.config import LogConfig
 from daemon.log import logging
 from detectors.factory import Backend, availability, open_detector
 from detectors.heads.layout import Outputs
 from detectors.port import Detector, DetectorError, HostImage, Image, Options
+from tests.bench.peers.names import OWN
+from tests.bench.peers.program import Arrays, Engine, NotRunError, answer, load
 
 
 class _HasRaw(Protocol):

@@ -1,4 +1,4 @@
-"""`lookout bench part python`: the cost of a frame in Python, without decoding and inference.
+"""`python -m tests.bench python`: the cost of a frame in Python, without decoding and inference.
 
 Capture threads, board, lanes, outbox, publisher and socket are real, with a subscriber in a process of its own.
 Pictures are constant, and so are the detector's boxes, unless they are tracked: then they move. The rest is Lookout's
@@ -15,8 +15,7 @@ from time import monotonic, process_time
 import numpy as np
 
 from daemon.bench.listener import MESSAGES, listening
-from daemon.bench.moving import HEIGHT, WIDTH, MovingObjects
-from daemon.bench.rules_cost import four_rules
+from daemon.bench.load import four_rules
 from daemon.build import build
 from daemon.config import (
     BoardConfig,
@@ -35,6 +34,7 @@ from daemon.sources.port import DecodeBudget, Picture
 from detectors.detections import Detections
 from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched
 from lookoutd.messages import Encoding, FrameClock, VideoFormat
+from tests.bench.moving import HEIGHT, WIDTH, MovingObjects
 
 _LABELS = tuple(f"label_{number}" for number in range(80))
 _SCENES, _SCENE_FRAMES, _FPS = 16, 600, 30
@@ -42,7 +42,7 @@ _SCENES, _SCENE_FRAMES, _FPS = 16, 600, 30
 
 @dataclass(frozen=True)
 class OverheadOptions:
-    """Options of the measurement; see `lookout bench part python --help`."""
+    """Options of the measurement; see `python -m tests.bench python --help`."""
 
     sources: int = 150
     frames: int = 150_000
@@ -157,7 +157,7 @@ class _Source:
         self._frames = (config.frames if isinstance(config, SyntheticConfig) else None) or 0
         self._scene = int(config.id.rpartition("-")[2]) % _SCENES
 
-    def open(self, budget: DecodeBudget | None = None) -> _Reader:  # noqa: ARG002
+    def open(self, budget: DecodeBudget | None = None) -> _Reader:
         return _Reader(self._frames, self._scene)
 
 

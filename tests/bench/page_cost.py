@@ -1,4 +1,4 @@
-"""`lookout bench dashboard`: what watching costs the daemon, and what it costs the page's own process.
+"""`python -m tests.bench dashboard`: what watching costs the daemon, and what it costs the page's own process.
 
 A daemon plays a recording from several sources, with a detector that does nothing, beside the page's process. One
 subscriber receives all messages throughout. Viewers of live video, with their boxes, come and go in turns. The CPU time
@@ -41,7 +41,7 @@ _Way = tuple[int, int, bool]  # watched sources, viewers of each, with boxes
 
 @dataclass(frozen=True)
 class PageCostOptions:
-    """Options of the measurement; see `lookout bench dashboard --help`."""
+    """Options of the measurement; see `python -m tests.bench dashboard --help`."""
 
     clip: Path
     sources: int = 16

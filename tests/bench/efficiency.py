@@ -1,4 +1,4 @@
-"""`lookout bench part python CLIP`: the daemon's cost compared with bare inference, on the CPU.
+"""`python -m tests.bench python CLIP`: the daemon's cost compared with bare inference, on the CPU.
 
 Three programs are interleaved, so that a slower machine slows all of them: the daemon's lossless replay (decode, board,
 lane, NMS, messages, socket); a loop that letterboxes decoded frames and runs onnxruntime; and that loop over
@@ -31,7 +31,7 @@ from detectors.port import HostImage, Options, on_host
 
 @dataclass(frozen=True)
 class EfficiencyOptions:
-    """See `lookout bench part python --help`."""
+    """See `python -m tests.bench python --help`."""
 
     clip: Path
     model: Path | None = None

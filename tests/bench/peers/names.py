@@ -1,4 +1,4 @@
-"""The engines that `lookout bench part engine --peer` can run."""
+"""The engines that `python -m tests.bench engine --peer` can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lookout bench part analytics`: the cost of tracking a frame, by the number of objects in it.
+"""`python -m tests.bench analytics`: the cost of tracking a frame, by the number of objects in it.
 
 Every batch has a frame of each source. The cost is CPU time of the thread, on any machine without a GPU.
 """
@@ -19,15 +19,16 @@ import numpy as np
 from daemon.analytics.broad_phase import Search
 from daemon.analytics.loops import PYTHON, Loops, fastest_loops
 from daemon.analytics.track_stage import Tracker, TrackerStage
-from daemon.bench.moving import HEIGHT, WIDTH, MovingObjects
-from daemon.bench.rules_cost import rules_cost
-from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
+from daemon.config import Config, LogConfig, ModelConfig, SyntheticConfig, TrackingConfig
+from daemon.log import logging
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import Stage
 from daemon.system import memory
 from detectors.detections import Detections
 from lookoutd.messages import FrameClock
+from tests.bench.moving import HEIGHT, WIDTH, MovingObjects
+from tests.bench.rules_cost import rules_cost
 
 _FPS = 30
 _WARMUP = 10  # frames of each source, in which tracks are confirmed
@@ -39,7 +40,7 @@ Batch = tuple[list[FrameInfo], list[Detections]]
 
 @dataclass(frozen=True)
 class AnalyticsOptions:
-    """Options of the measurement; see `lookout bench part analytics --help`."""
+    """Options of the measurement; see `python -m tests.bench analytics --help`."""
 
     objects: tuple[int, ...] = (1, 5, 20, 50, 100, 200, 300)
     sources: int = 32
@@ -86,9 +87,11 @@ def analytics(options: AnalyticsOptions) -> AnalyticsCost:
     """Run and measure."""
     memory.configure_malloc()  # as in the daemon
     peer, name = _open_peer()
-    loops = fastest_loops(None)
-    compiled = None if loops is PYTHON else loops
-    return AnalyticsCost(options.sources, name, [_row(objects, options, compiled, peer) for objects in options.objects])
+    with logging(LogConfig(level="error", format="console")):
+        loops = fastest_loops(None)
+        compiled = None if loops is PYTHON else loops
+        rows = [_row(objects, options, compiled, peer) for objects in options.objects]
+    return AnalyticsCost(options.sources, name, rows)
 
 
 def _row(objects: int, options: AnalyticsOptions, compiled: Loops | None, peer: MakeUpdate | None) -> TrackingCost:

@@ -6,31 +6,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 
 from daemon.analytics.broad_phase import Search
 from daemon.analytics.event import Event
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
+from daemon.bench.load import four_rules
 from daemon.pipeline.frames import FrameInfo
-from daemon.rule_config import RuleConfig
 from detectors.detections import Detections, Tracks
 from lookoutd.messages import FrameClock
 
 _WIDTH, _HEIGHT = 1920, 1080
 _LABELS = ("person",)
-_RULES = (
-    {"type": "zone", "name": "road", "points": [[0.1, 0.5], [0.5, 0.4], [0.9, 0.5], [0.9, 0.9], [0.1, 0.9]]},
-    {"type": "zone", "name": "door", "points": [[0.4, 0.1], [0.6, 0.1], [0.6, 0.35], [0.4, 0.35]], "dwell_s": [2, 10]},
-    {"type": "line", "name": "street", "points": [[0.5, 0.1], [0.5, 0.9]]},
-    {"type": "gate", "name": "gate", "lines": [[[0.2, 0.6], [0.8, 0.6]], [[0.2, 0.7], [0.8, 0.7]]]},
-)
-
-
-def four_rules() -> list[RuleConfig]:
-    """Two zones, a line and a gate."""
-    return [msgspec.convert(rule, RuleConfig) for rule in _RULES]
 
 
 @dataclass(frozen=True)

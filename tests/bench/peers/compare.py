@@ -1,4 +1,4 @@
-"""`lookout bench part engine --peer`: Lookout's engine and others on one model file, each alone on the machine.
+"""`python -m tests.bench engine --peer`: Lookout's engine and others on one model file, each alone on the machine.
 
 Every engine runs in a process of its own, with the same pictures in the same batch. Raw outputs are compared with those
 of onnxruntime on the CPU, which runs the file as it is.
@@ -18,16 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from daemon.bench.engine import EngineOptions, detector_options
-from daemon.bench.peers import program
-from daemon.bench.peers.child import Measured, run
-from daemon.bench.peers.names import ON_CPU, OWN, PEERS, SERVED
-from daemon.bench.peers.program import Arrays
 from daemon.config import LogConfig
 from daemon.errors import LookoutError
 from daemon.log import logging
 from daemon.sources.scene import Scene
 from detectors.cpu.detector import CpuDetector
 from detectors.port import DetectorError, HostImage, Options, is_address
+from tests.bench.peers import program
+from tests.bench.peers.child import Measured, run
+from tests.bench.peers.names import ON_CPU, OWN, PEERS, SERVED
+from tests.bench.peers.program import Arrays
 
 _OWN_TITLE = "Lookout, TensorRT"
 _OBJECTS = 12  # in a picture
@@ -35,7 +35,7 @@ _OBJECTS = 12  # in a picture
 
 @dataclass(frozen=True)
 class PeerOptions:
-    """See `lookout bench part engine --help`.
+    """See `python -m tests.bench engine --help`.
 
     Attributes:
         peers: names of the engines beside Lookout's.
@@ -223,7 +223,7 @@ class _Comparison:
             "max_batch": len(self._subject.pictures),
             "device": options.device,
         }
-        command = [sys.executable, "-m", "daemon.bench.peers.own"]
+        command = [sys.executable, "-m", "tests.bench.peers.own"]
         return run(command, folder, self._job(name, {"options": values}), self._options.timeout_s)
 
     def _job(self, name: str, more: Mapping[str, Any]) -> dict[str, Any]:

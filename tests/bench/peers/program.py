@@ -221,7 +221,7 @@ def _load_libraries(ort: Any) -> None:
 class TorchTensorRt:
     """A module that onnx2torch makes of the file, exported and compiled."""
 
-    def __init__(self, job: dict[str, Any], inputs: Arrays, folder: Path) -> None:  # noqa: ARG002 - as the others
+    def __init__(self, job: dict[str, Any], inputs: Arrays, folder: Path) -> None:
         wanted = {"torch": "torch", "torch_tensorrt": "torch-tensorrt", "onnx2torch": "onnx2torch"}
         missing = [package for module, package in wanted.items() if find_spec(module) is None]
         if missing:

@@ -1,4 +1,4 @@
-"""`lookout bench part engine --peer`: other engines are measured and compared, or named with the reason."""
+"""`python -m tests.bench engine --peer`: other engines are measured and compared, or named with the reason."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from daemon.bench.peers.child import run
-from daemon.bench.peers.compare import differences
-from daemon.bench.peers.names import PEERS
-from daemon.bench.peers.program import NotRunError, open_session, placement, require_provider
 from daemon.cli import invoke
 from daemon.errors import LookoutError
 from detectors.factory import availability
+from tests.bench.__main__ import bench
+from tests.bench.peers.child import run
+from tests.bench.peers.compare import differences
+from tests.bench.peers.names import PEERS
+from tests.bench.peers.program import NotRunError, open_session, placement, require_provider
 from tests.support.daemon import wait_until
 from tests.support.models import toy_model
 
@@ -40,8 +41,8 @@ def _refusal(code: str, folder: Path, timeout_s: float = _LIMIT_S) -> str:
 def test_every_engine_has_a_row(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The CPU is measured on any machine. What is not installed here says so, and what to install."""
     file = tmp_path / "rates.json"
-    command = ["bench", "part", "engine", str(toy), "--peer", "all", "--max-batch", "3", "--seconds", "0.1"]
-    assert invoke([*command, "--json", str(file)]) == 0
+    command = ["engine", str(toy), "--peer", "all", "--max-batch", "3", "--seconds", "0.1"]
+    assert invoke([*command, "--json", str(file)], bench) == 0
     shown = capsys.readouterr().out
     found = json.loads(file.read_text())
     assert (found["model"].split()[0], found["precision"], found["batch"]) == ("toy", "fp32", 3)
@@ -146,6 +147,7 @@ def test_differences_of_outputs() -> None:
         (["toy.onnx", "--peer", "openvino"], "'openvino' is not one of 'onnxruntime-cpu'"),
         (["gone.onnx", "--peer", "all"], "model gone.onnx cannot be read"),
         (["http://127.0.0.1/model", "--peer", "all"], "give the ONNX file, and the address with --server"),
+        (["toy.onnx"], "name another engine: --peer all, or one of onnxruntime-cpu, "),
         (["toy.onnx", "--server", "http://127.0.0.1/toy"], "--server goes with --peer triton"),
         (["toy.onnx", "--peer-python", "python"], "--peer-python goes with --peer all"),
         (["toy.onnx", "--peer", "triton", "--peer-python", "torch-tensorrt=python"], "goes with --peer torch-tensorrt"),
@@ -156,7 +158,7 @@ def test_bad_input_gets_one_line(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert invoke(["bench", "part", "engine", *arguments]) == 2
+    assert invoke(["engine", *arguments], bench) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("lookout:")]
     assert len(lines) == 1
     assert said in lines[0]

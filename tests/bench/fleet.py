@@ -1,4 +1,4 @@
-"""`lookout bench part fleet`: the time that a placer computes, for a number of members and sources.
+"""`python -m tests.bench fleet`: the time that a placer computes, for a number of members and sources.
 
 Members have one of four capacities, and sources one of four videos. The fleet has room for an eighth more. No
 coordinator takes part: `python -m tests.fleet.simulation`, in a checkout, measures one.
@@ -30,7 +30,7 @@ _SPARE = 1.125  # capacity by demand
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """Options of the measurement; see `lookout bench part fleet --help`."""
+    """Options of the measurement; see `python -m tests.bench fleet --help`."""
 
     sources: int = 10_000
     members: int = 100
@@ -69,7 +69,7 @@ def fleet(options: FleetOptions) -> FleetCost:
     empty = drawn_fleet(options)
     full = _written(empty, place(empty))
     lost = _without(full, options.lost)
-    random = Random(options.seed)  # noqa: S311 - no secret
+    random = Random(options.seed)
     ranked = {id: _with_priority(row, random.randrange(5)) for id, row in lost.sources.items()}
     short = _without(full, 2 * options.lost)
     cases: tuple[tuple[str, FleetView, Callable[[FleetView], Mapping[str, Want]]], ...] = (

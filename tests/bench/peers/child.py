@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daemon.bench.peers.program import Arrays, load
 from daemon.errors import LookoutError
 from daemon.redact import printable
 from daemon.system.children import reap
+from tests.bench.peers.program import Arrays, load
 
 _OURS = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
 _REAP_TIMEOUT_S = 5.0
@@ -31,7 +31,7 @@ _REASONS = [
 @dataclass(frozen=True)
 class Measured:
     """Attributes:
-    figures: see `daemon.bench.peers.program.measured`.
+    figures: see `tests.bench.peers.program.measured`.
     outputs: raw outputs of the pictures that are compared.
     """
 

@@ -1,4 +1,4 @@
-"""`lookout bench part fleet`: its fleet is placed whole, and a loss moves what was lost."""
+"""`python -m tests.bench fleet`: its fleet is placed whole, and a loss moves what was lost."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import invoke
+from tests.bench.__main__ import bench
 
 
 def test_the_time_of_placements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
     sizes = ["--sources", "400", "--members", "10", "--lost", "1", "--rounds", "2"]
-    assert invoke(["bench", "part", "fleet", *sizes, "--json", str(file)]) == 0
+    assert invoke(["fleet", *sizes, "--json", str(file)], bench) == 0
     first, idle, lost, *short, rebalanced = json.loads(file.read_text())["times"]
     assert (first["moved"], first["waiting"]) == (400, 0)
     assert (idle["moved"], idle["waiting"]) == (0, 0)

@@ -1,1 +1,0 @@
-"""Other inference engines on the same model file: `lookout bench part engine --peer`."""

@@ -1,0 +1,1 @@
+"""Measurements for who works on Lookout, in a checkout: `python -m tests.bench`."""

@@ -1,0 +1,176 @@
+"""Measurements of parts and of other programs, for who works on Lookout; `lookout bench` is for its users.
+
+    python -m tests.bench python --sources 150
+    python -m tests.bench engine MODEL.onnx --labels coco --peer all
+    python -m tests.bench --help
+
+Each command prints its figures, and writes them to --json before that.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from daemon.bench import options
+from daemon.cli import invoke
+from daemon.commands.groups.options import CACHE, DEVICE, LABELS, PRECISION, THREADS, takes_builder_level
+from daemon.commands.paths import JSON_FILE, InputPath
+from daemon.commands.report.tables import print_line, show, write_json
+from daemon.redact import Url
+from daemon.system.signals import leave
+from daemon.system.streams import prepare_streams
+from tests.bench import tables
+from tests.bench.options import peer_options, takes_peers
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def bench() -> None:
+    """Measure parts of Lookout, and other programs beside it."""
+
+
+@bench.command()
+@click.argument("clip", required=False, type=InputPath())
+@click.option("--max-batch", type=options.BATCHES, help="[default: 32, and 8 with CLIP]")
+@click.option("--frames", type=click.IntRange(1), help="[default: 150000 of all sources, and 300 of CLIP]")
+@click.option("--sources", default=150, show_default=True, type=click.IntRange(1), help="Without CLIP.")
+@click.option("--lanes", default=2, show_default=True, type=options.LANES, help="Without CLIP.")
+@click.option("--boxes", default=10, show_default=True, type=click.IntRange(0), help="Per frame, without CLIP.")
+@click.option("--analytics", is_flag=True, help="The boxes move, with tracks and four rules a source, without CLIP.")
+@options.ENCODING
+@options.MODEL
+@LABELS
+@THREADS
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="With CLIP.")
+@JSON_FILE
+def python(clip: Path | None, max_batch: int | None, frames: int | None, json_file: Path | None, **values: Any) -> int:
+    """The cost of a frame without decoding and inference. With CLIP: a lossless replay on the CPU, interleaved with a
+    bare onnxruntime loop over decoded frames."""
+    from tests.bench.efficiency import EfficiencyOptions, efficiency
+    from tests.bench.overhead import OverheadOptions, overhead
+
+    def some(*names: str) -> dict[str, Any]:
+        return {name: values[name] for name in names}
+
+    if clip is None:
+        chosen = some("sources", "lanes", "boxes", "encoding", "analytics")
+        found = overhead(OverheadOptions(frames=frames or 150_000, max_batch=max_batch or 32, **chosen))
+        write_json(json_file, found)
+        show(tables.overhead(found))
+        return 0
+    chosen = some("model", "labels", "threads", "rounds")
+    result = efficiency(EfficiencyOptions(clip, frames=frames or 300, max_batch=max_batch or 8, **chosen))
+    write_json(json_file, result)
+    show(tables.efficiency(result))
+    return 0
+
+
+@bench.command()
+@click.option(
+    "--objects",
+    default=[1, 5, 20, 50, 100, 200, 300],
+    show_default=True,
+    multiple=True,
+    type=click.IntRange(1, 1000),
+    help="In a picture. Repeat it.",
+)
+@click.option("--sources", default=32, show_default=True, type=click.IntRange(1, 1000), help="In a batch.")
+@click.option("--frames", default=60, show_default=True, type=click.IntRange(1), help="Of each source.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the objects' paths.")
+@JSON_FILE
+def analytics(json_file: Path | None, **values: Any) -> int:
+    """The cost of tracking a frame, by the number of objects in it."""
+    from tests.bench.analytics import AnalyticsOptions
+    from tests.bench.analytics import analytics as run_analytics
+
+    result = run_analytics(AnalyticsOptions(**values))
+    write_json(json_file, result)
+    show(tables.analytics(result))
+    return 0
+
+
+@bench.command()
+@click.option("--sources", default=10_000, show_default=True, type=click.IntRange(1, 100_000))
+@click.option("--members", default=100, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--lost", default=10, show_default=True, type=click.IntRange(1), help="Members, at once; and new ones.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the priorities.")
+@JSON_FILE
+def fleet(json_file: Path | None, **values: Any) -> int:
+    """The time to compute where the sources of a fleet are to be."""
+    from tests.bench.fleet import FleetOptions
+    from tests.bench.fleet import fleet as run_fleet
+
+    result = run_fleet(FleetOptions(**values))
+    write_json(json_file, result)
+    show(tables.fleet(result))
+    return 0
+
+
+@bench.command()
+@click.argument("clip", required=False, type=InputPath())
+@click.option("--sources", default=16, show_default=True, type=click.IntRange(1, 64), help="Cameras, all watched live.")
+@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(1, 20), help="Of each measurement.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Of all ways to watch in turns.")
+@click.option("--viewers", default=50, show_default=True, type=click.IntRange(1, 500), help="Of one camera.")
+@JSON_FILE
+def dashboard(
+    clip: Path | None, sources: int, seconds: float, rounds: int, viewers: int, json_file: Path | None
+) -> int:
+    """What viewers of the page cost the daemon and the page's own process. CLIP plays as every camera."""
+    from daemon.bench.load import check_clip
+    from daemon.commands.run import check_page_libraries
+    from daemon.sources.synthetic_clip import synthetic_clip
+    from tests.bench.page_cost import PageCostOptions, page_costs
+
+    check_page_libraries()
+    clip = clip or synthetic_clip()
+    check_clip(Url(str(clip)))
+    rows = page_costs(PageCostOptions(clip, sources, seconds, rounds, viewers))
+    write_json(json_file, rows)
+    show(tables.dashboard(rows))
+    return 0
+
+
+@bench.command()
+@click.argument("model", type=InputPath())
+@LABELS
+@PRECISION
+@takes_builder_level()
+@CACHE
+@click.option("--max-batch", default=32, show_default=True, type=options.BATCHES)
+@click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state.")
+@DEVICE
+@takes_peers
+@JSON_FILE
+def engine(
+    peers: tuple[str, ...],
+    pythons: tuple[tuple[str, Path], ...],
+    timeout_s: float,
+    server: str | None,
+    threads: int,
+    json_file: Path | None,
+    **values: Any,
+) -> int:
+    """Images per second of Lookout's engine, and of other engines (--peer) beside it, with how their outputs differ."""
+    from daemon.bench.engine import EngineOptions
+    from daemon.bench.progress import progress
+    from tests.bench.peers.compare import peer_rates
+
+    beside = peer_options(EngineOptions(**values), peers, pythons, server, threads=threads, timeout_s=timeout_s)
+    with progress("engines", len(beside.peers) + 1) as advance:
+        found = peer_rates(beside, lambda row: advance(f"{row.engine}: {row.images_per_s or 'not run'}"))
+    write_json(json_file, found)
+    show(tables.peers(found))
+    for row in found.engines:
+        if row.note:
+            print_line(f"{row.engine}: {row.note}")
+    return 0
+
+
+if __name__ == "__main__":
+    prepare_streams()
+    leave(invoke(sys.argv[1:], bench, "python -m tests.bench"))

@@ -1,0 +1,1 @@
+"""Other inference engines on the same model file: `python -m tests.bench engine --peer`."""

@@ -1,0 +1,80 @@
+"""Tables of `python -m tests.bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from daemon.commands.report import Table, number
+
+if TYPE_CHECKING:
+    from tests.bench.analytics import AnalyticsCost
+    from tests.bench.efficiency import Efficiency
+    from tests.bench.fleet import FleetCost
+    from tests.bench.overhead import Overhead
+    from tests.bench.page_cost import PageCost
+    from tests.bench.peers.compare import PeerRates
+
+
+def peers(found: PeerRates) -> Table:
+    """Result of `python -m tests.bench engine --peer`."""
+    head = ("engine", "precision", "images/s", "lowest", "highest", "ms/batch", "differs by")
+    rows = []
+    for row in found.engines:
+        rate = number(row.images_per_s) or "not run"
+        figures = (rate, *map(number, (row.lowest, row.highest, row.batch_ms)))
+        differs = "" if row.difference is None else f"{row.difference:.2g} ({row.relative:.2%})"
+        rows.append((f"{row.engine} {row.version}".strip(), row.precision, *figures, differs))
+    return Table(f"{found.model} ({found.precision}), batches of {found.batch}", head, rows)
+
+
+def overhead(found: Overhead) -> Table:
+    """Result of `python -m tests.bench python`."""
+    rows = [
+        ("rate of one process", f"{number(found.fps)} frames/s"),
+        ("CPU per frame, whole process", f"{number(found.cpu_us_per_frame)} us"),
+        ("wall time per frame", f"{number(found.wall_us_per_frame)} us"),
+    ]
+    title = f"{found.sources} sources, {found.published} frames published, {found.received} received"
+    return Table(title, ("", ""), rows)
+
+
+def analytics(found: AnalyticsCost) -> Table:
+    """Result of `python -m tests.bench analytics`."""
+    head = ("objects", "tracking, compiled", "in numpy", "four rules, compiled", "in Python", "the peer's tracking")
+    rows = [
+        (str(row.objects), *map(number, (row.compiled, row.numpy, row.compiled_rules, row.rules, row.peer)))
+        for row in found.tracking
+    ]
+    title = f"CPU, us a frame. A batch has a frame of each of {found.sources} sources. Peer: {found.peer}"
+    return Table(title, head, rows)
+
+
+def fleet(found: FleetCost) -> Table:
+    """Result of `python -m tests.bench fleet`."""
+    rows = [
+        (row.name, number(row.median_ms), number(row.max_ms), str(row.moved), str(row.waiting)) for row in found.times
+    ]
+    title = f"Placement of {found.sources} sources on {found.members} members, ms"
+    return Table(title, ("", "median", "slowest", "placed", "without room"), rows)
+
+
+def efficiency(found: Efficiency) -> Table:
+    """Result of `python -m tests.bench python CLIP`."""
+    rows = [
+        ("Lookout, lossless replay", number(found.lookout_fps), ""),
+        ("bare: letterbox and onnxruntime, decoded frames", number(found.bare_fps), f"{found.ratio:.3f}"),
+        ("onnxruntime alone", number(found.infer_only_fps), f"{found.ratio_to_infer_only:.3f}"),
+    ]
+    return Table(f"Medians of {found.rounds} rounds", ("", "frames/s", "Lookout's share"), rows)
+
+
+def dashboard(found: Sequence[PageCost]) -> Table:
+    """Result of `python -m tests.bench dashboard`."""
+    head = ("watched", "viewers of each", "boxes", "daemon", "more than idle", "page", "page MiB", "MiB/s")
+    rows = []
+    for row in found:
+        figures = (f"{row.daemon:.1f} %", f"{row.more:+.1f} %", f"{row.page:.1f} %", f"{row.page_rss / (1 << 20):.0f}")
+        where = (str(row.watched), str(row.viewers), "yes" if row.boxes else "no")
+        rows.append((*where, *figures, f"{row.received_mib_s:.2f}"))
+    return Table("Percent of a core, medians over the rounds", head, rows)
