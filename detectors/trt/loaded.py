@@ -88,8 +88,10 @@ class Loaded(Protocol):
     copy_pool: HostCopyPool
     preprocess: Module
     decoding: Decoding | None
+
     @property
     def input(self) -> str: ...
+
     sizes: Sequence[AtSize]
     max_batch: int
     dynamic: bool
