@@ -174,6 +174,8 @@ def session_of(model: onnx.ModelProto, threads: int = 0) -> ort.InferenceSession
     """An onnxruntime session on the CPU."""
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = threads
+    # Threads that spin between runs would use whole cores while Python works.
+    settings.add_session_config_entry("session.force_spinning_stop", "1")
     settings.log_severity_level = 4
     return ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
 

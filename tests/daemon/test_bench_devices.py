@@ -56,7 +56,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _load(clip: Path, device: int) -> Load:
-    return Load((clip,), 1, seconds=0.5, warm_up=0, backend="cpu", lanes=1, max_batch=2, device=device)
+    return Load((clip,), 1, seconds=0.5, warm_up=0, backend="cpu", threads=1, lanes=1, max_batch=2, device=device)
 
 
 @pytest.mark.usefixtures("machine", "told")

@@ -141,7 +141,7 @@ def test_sources_of_one_clip_start_at_different_offsets(clip: Path) -> None:
 
 @pytest.mark.long
 def test_a_search_with_impossible_limits_finds_nothing(clip: Path) -> None:
-    load = Load((clip,), sources=2, seconds=1.0, warm_up=0, backend="cpu", lanes=1, max_batch=4)
+    load = Load((clip,), sources=2, seconds=1.0, warm_up=0, backend="cpu", threads=1, lanes=1, max_batch=4)
     report = most_sources(load, Constraints(dropped_percent=100, p50_ms=10_000, p99_ms=0.0001), 1)
     assert max_met(report) == 0
     assert [case.load["sources"] for case in report.cases] == [2, 1]

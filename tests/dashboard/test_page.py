@@ -41,7 +41,7 @@ def served(long_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     ]
     folder = tmp_path_factory.mktemp("page")
     http: dict[str, object] = {"sources_file": str(folder / "sources.json")}
-    model = {"path": str(DEMO_MODEL), "backend": "cpu"}
+    model = {"path": str(DEMO_MODEL), "backend": "cpu", "threads": 1}
     with Served(folder, http, sources=sources, model=model, events={"journal": str(folder / "events.db")}) as found:
         yield found
 

@@ -68,7 +68,7 @@ def viewing(folder: Path) -> Iterator[View]:
             {"id": "clock", "type": "av", "url": camera.url, "kind": "live", "max_fps": 2},
             {"id": "wide", "type": "av", "url": str(wide), "loop": True, "max_fps": 2},
         ]
-        model = {"path": str(DEMO_MODEL), "backend": "cpu"}
+        model = {"path": str(DEMO_MODEL), "backend": "cpu", "threads": 1}
         events = {"journal": str(folder / "events.db")}
         served = stack.enter_context(Served(folder, {"allow_local": True}, sources=sources, model=model, events=events))
         server = Page([address_of(served)])

@@ -20,7 +20,7 @@ pytestmark = [
 _PYTEST = [
     "-m",
     "pytest",
-    *(word for name in ("xdist", "cacheprovider", "schemathesis") for word in ("-p", f"no:{name}")),
+    *(word for name in ("xdist", "cacheprovider") for word in ("-p", f"no:{name}")),
 ]
 _OLDEST, _BETWEEN, _NEWEST = stubs.VERSIONS
 _DETECTOR, _CUTTER, _LANE = "tests/contract/test_detector.py", "tests/contract/test_cutter.py", "tests/trt/test_lane.py"

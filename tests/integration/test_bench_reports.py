@@ -25,7 +25,7 @@ from tests.support.streets import labelled_streets
 
 # The reports are made once.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
-_LOAD = ["--lanes", "1", "--max-batch", "4", "--seconds", "1", "--warm-up", "0", "--backend", "cpu"]
+_LOAD = ["--lanes", "1", "--max-batch", "4", "--seconds", "1", "--warm-up", "0", "--backend", "cpu", "--threads", "1"]
 _GRID = ["--sources", "2", "--paced", *_LOAD, "--over", "batch=1,4", "--repeats", "1"]
 _MOST = ["--most", "sources", "--sources", "2", *_LOAD, "--max-p99", "0.001", "--step", "2", "--confirm", "0"]
 _PLOTS = {
@@ -48,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert invoke(["bench", "run", *load, *labelled, *record, *out]) == 0
     assert invoke(["bench", "search", *_GRID, "--out", str(folder / "grid")]) == 0
     assert invoke(["bench", "search", *_MOST, "--out", str(folder / "most")]) == 0
-    small = Load((synthetic_clip(),), 2, seconds=1.0, warm_up=0.0, backend="cpu", lanes=1, max_batch=4)
+    small = Load((synthetic_clip(),), 2, seconds=1.0, warm_up=0.0, backend="cpu", threads=1, lanes=1, max_batch=4)
     sides = sides_of(small, ultralytics=Path("/nowhere/python"))
     save(in_turns(small, sides, 1), folder / "peers")
     return folder

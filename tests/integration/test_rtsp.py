@@ -275,7 +275,17 @@ def test_user_and_password_of_any_signs(long_clip: Path) -> None:
 def test_a_benchmark_of_cameras_keeps_the_password_to_itself(long_clip: Path, tmp_path: Path) -> None:
     """It connects as often as it is asked to, and is refused where it would have to go at its own speed."""
     server, out = RtspServer({"cam": long_clip}, auth="operator:right-one"), tmp_path / "out"
-    load = ["bench", "run", server.url("cam", "operator:right-one"), "--sources", "3", "--backend", "cpu"]
+    load = [
+        "bench",
+        "run",
+        server.url("cam", "operator:right-one"),
+        "--sources",
+        "3",
+        "--backend",
+        "cpu",
+        "--threads",
+        "1",
+    ]
     load += ["--seconds", "2", "--warm-up", "0", "--repeats", "1", "--out", str(out)]
     try:
         assert invoke(load) == 2
