@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 
 from daemon.analytics.kit import open_analytics, open_events
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.control import kit as control
 from daemon.control.overload import Overload
 from daemon.control.plan import classifier_options, options_of, planned_processes, separates_rules, with_classifiers

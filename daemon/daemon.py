@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from daemon.clock import process_age_s
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.control.reload import Change
 from daemon.parts import DaemonParts
 from daemon.system import systemd

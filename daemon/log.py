@@ -16,7 +16,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from daemon.appended_file import AppendedFile
 from daemon.clock import Clock, SystemClock
-from daemon.config import LogConfig
+from daemon.config.root import LogConfig
 from daemon.errors import ConfigError
 from daemon.redact import printable, scrub
 

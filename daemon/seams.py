@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from daemon.clock import Clock, SystemClock
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.control.changes import OpenDetector
 from daemon.control.plan import decoder_backend_of
 from daemon.monitoring.monitor import FrameStatsListener

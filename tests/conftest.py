@@ -16,7 +16,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from daemon.config import PublisherConfig
+from daemon.config.publisher import PublisherConfig
 from tests.support import clips, needs
 from tests.support.clock import ManualClock
 from tests.support.needs import DATA, NEEDS

@@ -14,9 +14,9 @@ import pytest
 import yaml
 from _pytest.mark.structures import ParameterSet
 
-from daemon import config
 from daemon.cli import cli
 from daemon.commands.fleet_rows import Placing, source_records
+from daemon.config.load import parse
 from lookoutd.messages import decode
 from tests.bench.__main__ import bench
 from tests.support.daemon import ROOT
@@ -162,4 +162,4 @@ def test_configurations_are_taken(text: str, monkeypatch: pytest.MonkeyPatch) ->
         source_records(found["sources"], Placing())
     else:
         least = {**_LEAST, "sources": []} if "fleet" in found else _LEAST
-        config.parse(yaml.safe_dump({**least, **found}, sort_keys=False))
+        parse(yaml.safe_dump({**least, **found}, sort_keys=False))

@@ -21,7 +21,7 @@ from daemon.analytics.journal_lock import NO_ROOM, Lock
 from daemon.analytics.journal_store import UNWRITABLE, Earlier, JournalStore, check_path, is_writable, reason_of
 from daemon.analytics.totals import Key
 from daemon.clock import Bell
-from daemon.config import EventsConfig
+from daemon.config.events import EventsConfig
 from daemon.errors import ConfigError, LookoutError
 from daemon.lifecycle import ThreadPart
 from daemon.system.runtime import Runtime

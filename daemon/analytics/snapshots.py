@@ -22,7 +22,7 @@ import structlog
 
 from daemon.analytics.drawn_rules import drawn_on
 from daemon.analytics.event import Event
-from daemon.config import SnapshotsConfig
+from daemon.config.events import SnapshotsConfig
 from daemon.errors import ConfigError
 from daemon.lifecycle import ThreadPart
 from daemon.pipeline.drawing import jpeg, mark, with_boxes

@@ -11,7 +11,7 @@ from daemon.analytics.loops import Loops, fastest_loops
 from daemon.analytics.rules import RuleBook, Rules, RulesStage
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track_stage import OnNote, Tracker, TrackerStage, check_groups
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import Stage
 from daemon.rule_config import check_labels

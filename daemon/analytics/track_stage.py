@@ -14,7 +14,7 @@ from daemon.analytics.pace import note_on_pace
 from daemon.analytics.source_tracks import SourceTracks
 from daemon.analytics.track_step import MAX_TRACKS
 from daemon.analytics.tracker import TrackSettings, track
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from daemon.batch.local_store import LocalClipStore
 from daemon.batch.store import ClipStore
 from daemon.batch.worker import Job
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.errors import ConfigError
 
 _JOURNAL = "journal.jsonl"

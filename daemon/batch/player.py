@@ -13,7 +13,7 @@ from daemon.batch.settings import Recipe
 from daemon.batch.sink import Ended, ResultSink
 from daemon.batch.writer import ResultWriter
 from daemon.build import build
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.daemon import Daemon
 from daemon.errors import LookoutError
 from daemon.pipeline.ledger import Counts

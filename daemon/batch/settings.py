@@ -12,20 +12,14 @@ from typing import Any, cast
 import msgspec
 
 from daemon.batch.clips import Clip
-from daemon.config import (
-    AvConfig,
-    BoardConfig,
-    Config,
-    EventsConfig,
-    HttpConfig,
-    ModelConfig,
-    MonitorConfig,
-    PublisherConfig,
-    ReconnectConfig,
-    check,
-    literal,
-    source_of,
-)
+from daemon.config.events import EventsConfig
+from daemon.config.http import HttpConfig
+from daemon.config.load import source_of
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import BoardConfig, Config, MonitorConfig, check
+from daemon.config.sources import AvConfig, ReconnectConfig
+from daemon.config.text import literal
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig
 from daemon.redact import HIDDEN, Secret

@@ -12,7 +12,7 @@ from statistics import median
 from time import monotonic
 from typing import Protocol, runtime_checkable
 
-from daemon.config import LogConfig
+from daemon.config.root import LogConfig
 from daemon.errors import LookoutError
 from daemon.log import logging
 from detectors.factory import open_detector

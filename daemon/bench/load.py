@@ -12,24 +12,11 @@ from typing import Literal
 import msgspec
 
 from daemon.bench.listener import MESSAGES
-from daemon.config import (
-    AdmissionMode,
-    AvConfig,
-    BoardConfig,
-    ClassifierConfig,
-    Config,
-    Decode,
-    EventsConfig,
-    GpuConfig,
-    ModelConfig,
-    MonitorConfig,
-    PublisherConfig,
-    ReconnectConfig,
-    SnapshotsConfig,
-    SourceConfig,
-    TrackingConfig,
-    check,
-)
+from daemon.config.events import EventsConfig, SnapshotsConfig
+from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import AdmissionMode, BoardConfig, Config, MonitorConfig, check
+from daemon.config.sources import AvConfig, Decode, ReconnectConfig, SourceConfig, TrackingConfig
 from daemon.errors import DecodeError, LookoutError
 from daemon.redact import Url
 from daemon.rule_config import RuleConfig

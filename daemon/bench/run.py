@@ -23,7 +23,7 @@ from daemon.bench.recording import write_dropped
 from daemon.bench.steady import RowLog
 from daemon.bench.usage import Usage
 from daemon.build import build
-from daemon.config import Config, LogConfig
+from daemon.config.root import Config, LogConfig
 from daemon.control.changes import OpenDetector
 from daemon.daemon import Daemon
 from daemon.errors import LookoutError

@@ -21,7 +21,7 @@ from daemon.capture.library import DetachedError, LibraryCalls
 from daemon.capture.sinks import DETACHED, CaptureSinks
 from daemon.capture.timing import Backoff
 from daemon.clock import Bell, Clock
-from daemon.config import ReconnectConfig, SourceConfig
+from daemon.config.sources import ReconnectConfig, SourceConfig
 from daemon.errors import DecodeError, LoginRefusedError, PoisonedError, SourceError
 from daemon.pipeline.board import Cause
 from daemon.sources.port import PacketReader, Picture, Reader, Source

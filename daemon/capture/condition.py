@@ -9,7 +9,7 @@ import structlog
 
 from daemon.capture.sinks import DETACHED, Announce
 from daemon.clock import Clock
-from daemon.config import SourceConfig
+from daemon.config.sources import SourceConfig
 from daemon.errors import DecodeError, NoKeyError
 from lookoutd.messages import State, VideoFormat
 

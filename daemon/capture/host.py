@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from daemon.config import SourceConfig
+from daemon.config.sources import SourceConfig
 from daemon.system.stop import StopToken
 from lookoutd.messages import State, VideoFormat
 

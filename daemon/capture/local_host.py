@@ -9,7 +9,7 @@ from daemon.capture.camera import ThreadContext
 from daemon.capture.capture import Capture
 from daemon.capture.sinks import CaptureSinks
 from daemon.capture.threads import CaptureThreads, capture_kind
-from daemon.config import ReconnectConfig, SourceConfig
+from daemon.config.sources import ReconnectConfig, SourceConfig
 from daemon.errors import SourceError
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import MakeSource

@@ -9,7 +9,7 @@ from typing import cast
 from daemon.capture.camera import CameraCapture, CameraThread, ThreadContext
 from daemon.capture.capture import Capture
 from daemon.capture.recordings import SLACK_NS, RecordingCapture, RecordingsThread
-from daemon.config import SourceConfig
+from daemon.config.sources import SourceConfig
 from daemon.errors import SourceError
 from daemon.sources.port import Source
 

@@ -7,7 +7,7 @@ import random
 import structlog
 
 from daemon.clock import Clock
-from daemon.config import ReconnectConfig
+from daemon.config.sources import ReconnectConfig
 from lookoutd.messages import FrameClock
 
 log = structlog.get_logger(__name__)

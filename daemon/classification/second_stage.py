@@ -15,7 +15,8 @@ from daemon.classification.classifier import Classifier
 from daemon.classification.crops import Crop
 from daemon.classification.track_attributes import SourceAttributes, TrackAttributes
 from daemon.classification.votes import AttributeVotes, VotingRules, rules_of
-from daemon.config import ClassifierConfig, Config
+from daemon.config.model import ClassifierConfig
+from daemon.config.root import Config
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import Follower

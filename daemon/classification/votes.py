@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from daemon.config import ClassifierConfig
+from daemon.config.model import ClassifierConfig
 from lookoutd.messages import Attribute
 
 

@@ -24,7 +24,9 @@ from daemon.batch.worker import STOPPED, BatchWorker, Job, Waiting
 from daemon.clock import Bell, SystemClock
 from daemon.commands.groups.options import FIRST_MODEL
 from daemon.commands.model import ChosenModel, choose
-from daemon.config import Config, LogConfig, ModelConfig, check, load
+from daemon.config.load import load
+from daemon.config.model import ModelConfig
+from daemon.config.root import Config, LogConfig, check
 from daemon.log import logging
 from daemon.redact import printable
 from daemon.system.signals import stopping_on_signals

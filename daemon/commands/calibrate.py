@@ -23,7 +23,8 @@ from daemon.clock import SystemClock, utc_text
 from daemon.commands.report import check_pages, number, write_pages
 from daemon.commands.report.calibration import page_of
 from daemon.commands.report.environment import Environment, collect_environment
-from daemon.config import AvConfig, SourceConfig, SyntheticConfig, load
+from daemon.config.load import load
+from daemon.config.sources import AvConfig, SourceConfig, SyntheticConfig
 from daemon.errors import DecodeError, LookoutError, SourceError
 from daemon.monitoring.probes import open_gpu_probe
 from daemon.redact import Url

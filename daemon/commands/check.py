@@ -20,7 +20,8 @@ from daemon.classification.opening import open_classifiers
 from daemon.classification.second_stage import check_wanted
 from daemon.commands.drawn_rules import draw_rules
 from daemon.commands.obstacles import obstacles
-from daemon.config import Config, SourceConfig
+from daemon.config.root import Config
+from daemon.config.sources import SourceConfig
 from daemon.control.admission import max_min_rate
 from daemon.control.capacity import (
     Demand,

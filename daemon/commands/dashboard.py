@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from daemon.clock import SystemClock
-from daemon.config import Config, DashboardConfig, LogConfig, PageConfig, load_page
+from daemon.config.http import DashboardConfig
+from daemon.config.load import load_page
+from daemon.config.root import Config, LogConfig, PageConfig
 from daemon.errors import ConfigError, LookoutError
 from daemon.log import logging
 from daemon.redact import Secret

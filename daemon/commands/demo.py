@@ -18,17 +18,11 @@ from rich.live import Live
 from daemon.build import build
 from daemon.commands.run import check_page_libraries, serve_page
 from daemon.commands.watch import View
-from daemon.config import (
-    AvConfig,
-    Config,
-    DashboardConfig,
-    LogConfig,
-    ModelConfig,
-    MonitorConfig,
-    PublisherConfig,
-    SourceConfig,
-    SyntheticConfig,
-)
+from daemon.config.http import DashboardConfig
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import Config, LogConfig, MonitorConfig
+from daemon.config.sources import AvConfig, SourceConfig, SyntheticConfig
 from daemon.daemon import Daemon
 from daemon.dashboard.process import new_token, with_access
 from daemon.errors import ConfigError

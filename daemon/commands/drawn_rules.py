@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from daemon.analytics.drawn_rules import Colour, Picture, drawn_on
-from daemon.config import SourceConfig
+from daemon.config.sources import SourceConfig
 from daemon.errors import LookoutError
 from daemon.pipeline.drawing import jpeg
 from daemon.pipeline.views import placed, view_of

@@ -15,7 +15,7 @@ import msgspec
 
 from daemon.clock import Clock, SystemClock
 from daemon.commands.fleet_rows import Placing, rows_of, source_records
-from daemon.config import load_fleet, load_raw
+from daemon.config.load import load_fleet, load_raw
 from daemon.errors import ConfigError, LookoutError
 from daemon.fleet import operations
 from daemon.fleet.opening import open_coordinator

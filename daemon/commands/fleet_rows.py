@@ -11,7 +11,8 @@ import msgspec
 import yaml
 
 from daemon.commands.from_arguments import sources_of
-from daemon.config import AvConfig, SourceConfig, source_as_written
+from daemon.config.load import source_as_written
+from daemon.config.sources import AvConfig, SourceConfig
 from daemon.errors import ConfigError, LookoutError
 from daemon.fleet.operations import listed
 from daemon.fleet.records import SourceRecord, StreamFormat

@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from daemon.config import Config, literal, parse
+from daemon.config.load import parse
+from daemon.config.root import Config
+from daemon.config.text import literal
 from daemon.errors import ConfigError, LookoutError
 
 _FIRST = """\

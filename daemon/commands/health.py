@@ -7,7 +7,9 @@ from http.client import HTTPException
 
 import zmq
 
-from daemon.config import Config, HttpConfig, PublisherConfig
+from daemon.config.http import HttpConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import Config
 from daemon.dashboard.addresses import own_http
 from daemon.errors import ConfigError
 from daemon.publish.curve import secret_key

@@ -26,7 +26,9 @@ from daemon.commands.mot_files import (
     read_sequence,
 )
 from daemon.commands.tracking_score import ScoredFrame, TrackingScore, open_metrics, score
-from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
+from daemon.config.model import ModelConfig
+from daemon.config.root import Config
+from daemon.config.sources import SyntheticConfig, TrackingConfig
 from daemon.errors import LookoutError
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger

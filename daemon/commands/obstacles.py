@@ -10,7 +10,8 @@ from daemon.analytics.journal import try_journal
 from daemon.analytics.snapshots import try_snapshots
 from daemon.appended_file import AppendedFile
 from daemon.clock import SystemClock
-from daemon.config import Config, HttpConfig
+from daemon.config.http import HttpConfig
+from daemon.config.root import Config
 from daemon.errors import ConfigError, LookoutError
 from daemon.fleet.opening import open_coordinator
 from daemon.fleet_config import FleetConfig

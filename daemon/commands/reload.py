@@ -8,7 +8,8 @@ import signal
 from http.client import HTTPException
 from pathlib import Path
 
-from daemon.config import Config, HttpConfig
+from daemon.config.http import HttpConfig
+from daemon.config.root import Config
 from daemon.control.source_store import load_effective
 from daemon.dashboard.addresses import operator_of, own_http
 from daemon.errors import LookoutError

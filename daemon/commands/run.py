@@ -8,7 +8,7 @@ from pathlib import Path
 
 from daemon.build import build
 from daemon.clock import SystemClock
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.control.source_store import SourceStore, load_effective, warn_if_overridden
 from daemon.daemon import Daemon
 from daemon.dashboard.addresses import DaemonAddress, server_key_of

@@ -17,7 +17,8 @@ import msgspec
 
 from daemon.commands.from_arguments import config_of, sources_of, yaml_of
 from daemon.commands.model import ChosenModel, choose
-from daemon.config import AvConfig, CameraConfig, Config, SourceConfig
+from daemon.config.root import Config
+from daemon.config.sources import AvConfig, CameraConfig, SourceConfig
 from daemon.errors import LookoutError, SourceError
 from daemon.redact import Url
 from daemon.sources.connection import connect

@@ -15,7 +15,7 @@ from math import ceil
 import structlog
 
 from daemon.capture.sinks import ADMITTED, UNLIMITED, OnQuota, Quota
-from daemon.config import AdmissionMode
+from daemon.config.root import AdmissionMode
 from daemon.control.decoder_rate import DecoderRate
 from daemon.errors import SourceError
 from detectors.port import Size

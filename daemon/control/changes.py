@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 import structlog
 
 from daemon.capture.host import HostedCapture
-from daemon.config import Config, LogConfig, ModelConfig, SourceConfig
+from daemon.config.model import ModelConfig
+from daemon.config.root import Config, LogConfig
+from daemon.config.sources import SourceConfig
 from daemon.control.plan import options_of
 from daemon.control.reload import Change, defaults_of, difference, is_same_model, suits
 from daemon.control.sources import SourceManager

@@ -13,7 +13,7 @@ import structlog
 from daemon.analytics.events import EventPublisher
 from daemon.analytics.rules import Rules
 from daemon.capture.sinks import DaemonSinks, WatchedPackets
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.control.admission import UNKNOWN_FPS, Admission
 from daemon.control.capacity import PictureCosts, measure_sizes
 from daemon.control.changes import Changes, ModelLoader, OpenDetector

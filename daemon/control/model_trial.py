@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from daemon.config import LogConfig
+from daemon.config.root import LogConfig
 from daemon.log import logging
 from daemon.system.children import reap, spawn
 from daemon.system.mps import environment_without_mps

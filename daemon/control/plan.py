@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from daemon.config import AvConfig, ClassifierConfig, Config, SourceConfig
+from daemon.config.model import ClassifierConfig
+from daemon.config.root import Config
+from daemon.config.sources import AvConfig, SourceConfig
 from daemon.control.reload import least_confidence, sizes_of
 from daemon.errors import ConfigError
 from daemon.pipeline.board import PATIENT_DEPTH

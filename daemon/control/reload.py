@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from daemon.config import Config, ModelConfig, SourceConfig
+from daemon.config.model import ModelConfig
+from daemon.config.root import Config
+from daemon.config.sources import SourceConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.stages import Defaults
 from detectors.port import Size

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from daemon.config import Config, SourceConfig, check, load, source_of
+from daemon.config.load import load, source_of
+from daemon.config.root import Config, check
+from daemon.config.sources import SourceConfig
 from daemon.errors import ConfigError
 from daemon.redact import written_of
 

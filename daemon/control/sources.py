@@ -18,7 +18,8 @@ from daemon.capture.local_host import LocalHost
 from daemon.capture.processes.host import ProcessHost
 from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.sinks import DaemonSinks
-from daemon.config import Config, SourceConfig
+from daemon.config.root import Config
+from daemon.config.sources import SourceConfig
 from daemon.control.plan import processes_of, remote_sources, surfaces_of
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from daemon.sources.factory import MakeSource

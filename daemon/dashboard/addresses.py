@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 
 import zmq
 
-from daemon.config import Config, DaemonConfig, HttpConfig, PageConfig, PublisherConfig
+from daemon.config.http import DaemonConfig, HttpConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import Config, PageConfig
 from daemon.errors import ConfigError
 from daemon.files import read_text
 from daemon.publish.curve import secret_key

@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from daemon.config import DashboardConfig, is_loopback
+from daemon.config.http import DashboardConfig, is_loopback
 from daemon.dashboard.sessions import Person, Sessions
 from daemon.http.access import host_of
 

@@ -14,7 +14,8 @@ import msgspec
 import structlog
 
 from daemon.clock import Clock
-from daemon.config import Config, DashboardConfig, HttpConfig, LogConfig, TokenConfig
+from daemon.config.http import DashboardConfig, HttpConfig, TokenConfig
+from daemon.config.root import Config, LogConfig
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.redact import Secret
 from daemon.system.children import Child, reap, spawn

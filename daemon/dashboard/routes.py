@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket
 
 from daemon import __version__
 from daemon.clock import Clock
-from daemon.config import DashboardConfig, Role
+from daemon.config.http import DashboardConfig, Role
 from daemon.dashboard.api import Answer, AwayError, Requests
 from daemon.dashboard.changes import Changes
 from daemon.dashboard.event_list import EventList, event_row, query_of

@@ -8,7 +8,7 @@ import structlog
 import zmq
 
 from daemon.clock import Clock
-from daemon.config import DashboardConfig, HttpConfig, is_loopback
+from daemon.config.http import DashboardConfig, HttpConfig, is_loopback
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live

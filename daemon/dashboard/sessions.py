@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from daemon.clock import Clock
-from daemon.config import DashboardConfig, Role
+from daemon.config.http import DashboardConfig, Role
 from daemon.http.access import Token, holder_of, tokens_of
 
 log = structlog.get_logger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from daemon.clock import Clock
-from daemon.config import SourceConfig
+from daemon.config.sources import SourceConfig
 from daemon.fleet.grants import GrantedSources
 from daemon.fleet.missing_claims import MissingClaims
 from daemon.fleet.own_sources import OwnSources

@@ -11,7 +11,7 @@ import msgspec
 import zmq
 
 from daemon import __version__
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.control.capacity import cores
 from daemon.control.overload import Overload
 from daemon.control.plan import PROCESS_BYTES, planned_processes

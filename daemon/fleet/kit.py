@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from daemon.clock import Clock
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.fleet.description import Machine, capacity_of, endpoints_of, lowered, pictures_of, record_of
 from daemon.fleet.figures import FleetParts
 from daemon.fleet.grants import GrantedSources

@@ -16,7 +16,8 @@ import msgspec
 import structlog
 
 from daemon.clock import Clock
-from daemon.config import Config, SourceConfig, check
+from daemon.config.root import Config, check
+from daemon.config.sources import SourceConfig
 from daemon.control.changes import Changes
 from daemon.control.reload import Change
 from daemon.errors import LookoutError, StoppingError

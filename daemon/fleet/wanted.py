@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from daemon.config import SourceConfig, source_of
+from daemon.config.load import source_of
+from daemon.config.sources import SourceConfig
 from daemon.errors import ConfigError
 from daemon.fleet.records import FleetView, SourceRecord
 

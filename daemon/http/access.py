@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 
 from daemon.clock import Clock
-from daemon.config import HttpConfig, Role, TokenConfig, is_loopback
+from daemon.config.http import HttpConfig, Role, TokenConfig, is_loopback
 from daemon.errors import ConfigError
 from daemon.files import read_text
 from daemon.redact import Secret

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daemon.config import SourceConfig
+from daemon.config.sources import SourceConfig
 from daemon.errors import ConfigError
 from daemon.fleet import operations
 from daemon.fleet.figures import FleetParts, OwnFigures, StatusCache

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from daemon import __version__
 from daemon.clock import Clock
-from daemon.config import Config, HttpConfig
+from daemon.config.http import HttpConfig
+from daemon.config.root import Config
 from daemon.control.source_store import SourceStore
 from daemon.fleet.figures import FleetParts
 from daemon.http.access import Access

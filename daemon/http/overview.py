@@ -10,7 +10,7 @@ from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.control.changes import Changes
 from daemon.control.source_store import SourceStore
 from daemon.http.access import caller_of

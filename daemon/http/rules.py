@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-from daemon.config import AvConfig, HttpConfig, SourceConfig, SyntheticConfig, source_of
+from daemon.config.http import HttpConfig
+from daemon.config.load import source_of
+from daemon.config.sources import AvConfig, SourceConfig, SyntheticConfig
 from daemon.errors import ConfigError
 from daemon.redact import HIDDEN, Secret, Url
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import uvicorn
 
-from daemon.config import HttpConfig
+from daemon.config.http import HttpConfig
 from daemon.errors import ConfigError
 from daemon.files import check_is_file
 from daemon.http.connections import limited_protocol

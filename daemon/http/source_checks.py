@@ -7,7 +7,9 @@ from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daemon.config import Config, HttpConfig, SourceConfig, check
+from daemon.config.http import HttpConfig
+from daemon.config.root import Config, check
+from daemon.config.sources import SourceConfig
 from daemon.control.changes import Changes
 from daemon.errors import LookoutError
 from daemon.http.answers import GoneError, json_answer

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from daemon.capture.host import HostedCapture
-from daemon.config import SourceConfig
+from daemon.config.sources import SourceConfig
 from daemon.control.changes import Changes
 from daemon.control.sources import SourceManager
 from daemon.http.answers import json_answer, plain

@@ -10,7 +10,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daemon.config import SOURCE_KINDS, Config, HttpConfig, SourceConfig, check
+from daemon.config.http import HttpConfig
+from daemon.config.root import Config, check
+from daemon.config.sources import SOURCE_KINDS, SourceConfig
 from daemon.control.changes import Changes
 from daemon.control.source_store import SourceStore
 from daemon.errors import LookoutError

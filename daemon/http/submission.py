@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from starlette.exceptions import HTTPException
 
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.control.changes import Changes, PersistSources
 from daemon.control.reload import Change
 from daemon.errors import StoppingError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from time import monotonic
 
-from daemon.config import SourceConfig
+from daemon.config.sources import SourceConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.factory import make_source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from daemon.clock import Clock
-from daemon.config import MonitorConfig
+from daemon.config.root import MonitorConfig
 from daemon.lifecycle import Lifecycle, Phase, Steps
 from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import FrameStatsListener, Monitor, MonitoredParts, Sources

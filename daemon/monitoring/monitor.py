@@ -12,7 +12,7 @@ import numpy as np
 import structlog
 
 from daemon.appended_file import AppendedFile
-from daemon.config import MonitorConfig
+from daemon.config.root import MonitorConfig
 from daemon.errors import ConfigError
 from daemon.lifecycle import ThreadPart
 from daemon.monitoring.probes import GpuReader, ProcessProbe

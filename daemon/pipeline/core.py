@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.lifecycle import Lifecycle
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox

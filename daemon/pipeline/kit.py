@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.lifecycle import Closing, Phase, Steps
 from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.core import Core

@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import structlog
 
-from daemon.config import Config, SourceConfig
+from daemon.config.root import Config
+from daemon.config.sources import SourceConfig
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.stages import BoxFilter, Defaults, FilterStage, filter_of
 from daemon.pipeline.views import check_views

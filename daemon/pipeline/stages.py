@@ -10,7 +10,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from daemon.config import Config, SourceConfig
+from daemon.config.root import Config
+from daemon.config.sources import SourceConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections, no_tracks, selected

@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from daemon.config import Config, SourceConfig
+from daemon.config.root import Config
+from daemon.config.sources import SourceConfig
 from daemon.errors import ConfigError
 from daemon.geometry import Edge, edges_of, is_inside
 from daemon.pipeline.frames import Frame

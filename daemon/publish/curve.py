@@ -7,7 +7,7 @@ from pathlib import Path
 import zmq
 import zmq.auth
 
-from daemon.config import CurveConfig
+from daemon.config.publisher import CurveConfig
 from daemon.errors import ConfigError, LookoutError
 from daemon.files import check_is_file
 

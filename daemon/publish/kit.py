@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.lifecycle import Phase, Steps
 from daemon.pipeline.core import Core
 from daemon.publish.build import BoxEncoder

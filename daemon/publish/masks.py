@@ -12,7 +12,7 @@ import numpy.typing as npt
 import structlog
 from msgspec import UNSET
 
-from daemon.config import MaskForm
+from daemon.config.publisher import MaskForm
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections, Masks
 from lookoutd.messages import RunLengths

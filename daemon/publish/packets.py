@@ -16,7 +16,7 @@ from typing import NamedTuple
 import structlog
 import zmq
 
-from daemon.config import PublisherConfig
+from daemon.config.publisher import PublisherConfig
 from daemon.errors import LookoutError
 from daemon.lifecycle import ThreadPart
 from daemon.publish.fence import Fence, may_send

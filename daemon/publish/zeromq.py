@@ -19,7 +19,7 @@ import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
 
 from daemon.clock import Clock
-from daemon.config import PublisherConfig
+from daemon.config.publisher import PublisherConfig
 from daemon.errors import ConfigError
 from daemon.publish.curve import secret_key
 from daemon.publish.subscribers import Subscribers, in_use

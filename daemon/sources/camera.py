@@ -9,7 +9,7 @@ from contextlib import suppress
 import cv2
 import numpy as np
 
-from daemon.config import CameraConfig
+from daemon.config.sources import CameraConfig
 from daemon.errors import SourceError
 from daemon.sources.port import DecodeBudget, Picture
 from daemon.sources.rotation import rotated, rotated_format

@@ -18,7 +18,7 @@ from av.packet import Packet
 from av.stream import Stream
 from av.video.stream import VideoStream
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.explanations import HTTP, LOCAL, RTSP, explain, message_of
 from daemon.sources.file_range import FileRange

@@ -7,7 +7,7 @@ import re
 
 import av.error
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import LoginRefusedError, SourceError
 from daemon.redact import printable, scrub
 from daemon.sources.http_files import joined, origin_of, redirects_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from daemon.config import AvConfig, CameraConfig, SourceConfig
+from daemon.config.sources import AvConfig, CameraConfig, SourceConfig
 from daemon.sources.decode import DecoderBackend, DecoderPool, NoHardwareDecoder, UnsuitableError
 from daemon.sources.port import Source
 

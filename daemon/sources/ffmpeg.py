@@ -13,7 +13,7 @@ import msgspec
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import CorruptError, DecodeError, SourceError
 from daemon.redact import Url
 from daemon.sources.bitstream import Bitstream

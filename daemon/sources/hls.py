@@ -15,7 +15,7 @@ from typing import Protocol
 import av.error
 import structlog
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
 from daemon.redact import scrub
 from daemon.sources.avio import AvioFile

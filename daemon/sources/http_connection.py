@@ -10,7 +10,7 @@ import av.error
 from av.container import InputContainer
 from av.format import formats_available
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.sources.hls import HlsFiles, hls_options
 from daemon.sources.http_files import HttpFiles, redirects_of, without_secrets
 from daemon.sources.inquiry import probe_http

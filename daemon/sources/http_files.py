@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 
 import av.error
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.sources.avio import AvioFile
 from daemon.sources.inquiry import probe_http
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import av.error
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import LoginRefusedError
 
 _REFUSED_S = 30.0  # other sources do not try a login that was refused so recently

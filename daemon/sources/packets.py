@@ -17,7 +17,7 @@ from av.packet import Packet
 from av.stream import Stream
 from av.video.stream import VideoStream
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.completeness import shortfall, stated_length, tolerance

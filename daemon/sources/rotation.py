@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from av.video.frame import VideoFrame
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.connection import connect
 from daemon.sources.decode import turns_of_picture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.config import SyntheticConfig
+from daemon.config.sources import SyntheticConfig
 from daemon.sources.port import DecodeBudget, Picture
 from daemon.sources.scene import Scene
 from detectors.port import HostImage

@@ -10,7 +10,7 @@ import av.error
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from daemon.config import SyntheticConfig
+from daemon.config.sources import SyntheticConfig
 from daemon.errors import LookoutError
 from daemon.sources.synthetic import scene_of
 from detectors.port import cache_folder

@@ -15,7 +15,7 @@ from av.container import InputContainer
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.connection import connect, open_range, prepare
 from daemon.sources.file_range import FileRange

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.analytics.track_stage import Tracker, TrackerStage
-from daemon.config import Config, parse
+from daemon.config.load import parse
+from daemon.config.root import Config
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
 from tests.analytics.walks import Seen, walk

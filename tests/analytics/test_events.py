@@ -16,7 +16,8 @@ from daemon.analytics import totals as module
 from daemon.analytics.event import Event, Unseen
 from daemon.analytics.journal_file import Query
 from daemon.analytics.stages import AnalyticsStages
-from daemon.config import Config, ModelConfig
+from daemon.config.model import ModelConfig
+from daemon.config.root import Config
 from daemon.pipeline.ledger import Ledger
 from lookoutd import messages
 from lookoutd.messages import Counts, decode, encoder, topic

@@ -18,16 +18,12 @@ from daemon.cli import invoke
 from daemon.clock import SystemClock
 from daemon.commands.events import line_of
 from daemon.commands.watch import View
-from daemon.config import (
-    Config,
-    EventsConfig,
-    HttpConfig,
-    ModelConfig,
-    MonitorConfig,
-    PublisherConfig,
-    SnapshotsConfig,
-    SyntheticConfig,
-)
+from daemon.config.events import EventsConfig, SnapshotsConfig
+from daemon.config.http import HttpConfig
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import Config, MonitorConfig
+from daemon.config.sources import SyntheticConfig
 from daemon.redact import Secret
 from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector

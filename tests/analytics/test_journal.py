@@ -22,7 +22,7 @@ from daemon.analytics import journal_file
 from daemon.analytics.journal import Journal, journal_path, try_journal
 from daemon.analytics.journal_file import DAMAGED, Query, read
 from daemon.clock import SystemClock
-from daemon.config import EventsConfig
+from daemon.config.events import EventsConfig
 from daemon.errors import ConfigError, LookoutError
 from lookoutd.messages import Event
 from tests.support.clock import ManualClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon import config
+from daemon.config.load import parse
 from daemon.control.reload import difference
 from daemon.errors import ConfigError
 from daemon.rule_config import check_labels
@@ -33,7 +33,7 @@ def _line(more: str = "", points: str = "[[0.1, 0.1], [0.9, 0.9]]") -> str:
 def test_rules_without_tracks_are_refused() -> None:
     text = _text("type: object, name: all").replace("enabled: true", "enabled: false")
     with pytest.raises(ConfigError, match=r"sources\[0\].rules: rules need tracks; set tracking: true"):
-        config.parse(text)
+        parse(text)
 
 
 def test_every_key_can_be_set() -> None:
@@ -43,7 +43,7 @@ def test_every_key_can_be_set() -> None:
     )
     gate = f"type: gate, name: way, lines: {LINES}, band: 0.2, confirm_s: 0.1, cooldown_s: 3"
     pixels = _line("frame_size: [1920, 1080]", "[[0, 0], [1920, 1080]]")
-    (source,) = config.parse(_text(_zone(more), gate, pixels, "type: object, name: all")).sources
+    (source,) = parse(_text(_zone(more), gate, pixels, "type: object, name: all")).sources
     assert [rule.name for rule in source.rules] == ["door", "way", "street", "all"]
 
 
@@ -101,7 +101,7 @@ def test_every_key_can_be_set() -> None:
 )
 def test_refused_in_one_line_with_the_place(rule: str, where: str, what: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        config.parse(_text(rule))
+        parse(_text(rule))
     message = str(caught.value)
     assert message.startswith("sources[0].rules[0]")
     assert where in message.partition(":")[0]
@@ -112,12 +112,12 @@ def test_refused_in_one_line_with_the_place(rule: str, where: str, what: str) ->
 @pytest.mark.parametrize("name", ["street", "STREET"])
 def test_two_rules_of_one_name_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"sources\[0\].rules\[1\].name: '.*' is used twice"):
-        config.parse(_text(_line(), f"type: object, name: {name}"))
+        parse(_text(_line(), f"type: object, name: {name}"))
 
 
 def test_too_many_rules_are_refused() -> None:
     with pytest.raises(ConfigError, match="65 are too many"):
-        config.parse(_text(*(f"type: object, name: rule-{number}" for number in range(65))))
+        parse(_text(*(f"type: object, name: rule-{number}" for number in range(65))))
 
 
 def test_a_label_that_the_model_does_not_have_is_refused() -> None:
@@ -127,10 +127,10 @@ def test_a_label_that_the_model_does_not_have_is_refused() -> None:
 
 
 def test_a_polygon_may_repeat_its_first_point_at_its_end() -> None:
-    assert config.parse(_text(_zone(points=SQUARE[:-1] + ", [0.1, 0.1]]"))).sources[0].rules
+    assert parse(_text(_zone(points=SQUARE[:-1] + ", [0.1, 0.1]]"))).sources[0].rules
 
 
 def test_another_rule_reconnects_no_source() -> None:
-    change = difference(config.parse(_text(_line())), config.parse(_text(_line(), _zone())))
+    change = difference(parse(_text(_line())), parse(_text(_line(), _zone())))
     assert [source.id for source in change.refiltered] == ["cam"]
     assert change.changed == []

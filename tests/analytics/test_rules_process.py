@@ -17,7 +17,8 @@ from daemon.analytics.process.remote import RulesProcess
 from daemon.analytics.rules import RuleBook, Rules, RulesStage
 from daemon.analytics.source_rules import RuleSet
 from daemon.clock import SystemClock
-from daemon.config import LogConfig, parse
+from daemon.config.load import parse
+from daemon.config.root import LogConfig
 from daemon.control.plan import separates_rules
 from daemon.errors import ConfigError, LookoutError
 from daemon.system.runtime import Runtime

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from daemon.analytics.snapshots import EventSnapshots
-from daemon.config import SnapshotsConfig
+from daemon.config.events import SnapshotsConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import Frame
 from detectors.detections import Detections

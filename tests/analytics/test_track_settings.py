@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from daemon.analytics.stages import AnalyticsStages
-from daemon.config import Config, parse
+from daemon.config.load import parse
+from daemon.config.root import Config
 from daemon.control.plan import options_of
 from daemon.control.reload import difference, least_confidence
 from daemon.errors import ConfigError

@@ -11,7 +11,8 @@ from daemon.analytics import motion
 from daemon.analytics.association import Rows, iou, mutual_best, overlapping, shape_iou
 from daemon.analytics.track_stage import Tracker, TrackerStage, settings_of
 from daemon.analytics.tracker import TrackSettings
-from daemon.config import Config, parse
+from daemon.config.load import parse
+from daemon.config.root import Config
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections, Tracks, nothing
 from tests.analytics.walks import Seen, boxes, frame_of, switches, walk

@@ -13,7 +13,7 @@ from daemon.analytics.loops import Loops
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track_stage import Tracker, TrackerStage
-from daemon.config import parse
+from daemon.config.load import parse
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Tracks

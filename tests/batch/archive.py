@@ -12,7 +12,7 @@ import av
 import yaml
 from av.video.frame import VideoFrame
 
-from daemon.config import SyntheticConfig
+from daemon.config.sources import SyntheticConfig
 from daemon.sources.synthetic import scene_of
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, ROOT
 from tests.support.zygote import Started

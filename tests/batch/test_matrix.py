@@ -13,7 +13,8 @@ from daemon.batch.settings import Recipe
 from daemon.batch.store import StoreAwayError
 from daemon.batch.worker import ALL_DONE, STOPPED, BatchWorker, Job, Waiting
 from daemon.clock import Bell
-from daemon.config import Config, ModelConfig
+from daemon.config.model import ModelConfig
+from daemon.config.root import Config
 from daemon.system.stop import StopToken
 from tests.batch.fake_player import FakePlayer
 from tests.batch.memory_store import MemoryBatch, MemoryClipStore

@@ -11,7 +11,8 @@ import yaml
 
 from daemon.batch.clips import Clip
 from daemon.batch.settings import Recipe, recipe_of
-from daemon.config import Config, parse
+from daemon.config.load import parse
+from daemon.config.root import Config
 from daemon.control.plan import planned_processes, separates_rules
 from daemon.errors import ConfigError
 from tests.support.daemon import DEMO_MODEL

@@ -19,7 +19,9 @@ import numpy as np
 from daemon.analytics.broad_phase import Search
 from daemon.analytics.loops import PYTHON, Loops, fastest_loops
 from daemon.analytics.track_stage import Tracker, TrackerStage
-from daemon.config import Config, LogConfig, ModelConfig, SyntheticConfig, TrackingConfig
+from daemon.config.model import ModelConfig
+from daemon.config.root import Config, LogConfig
+from daemon.config.sources import SyntheticConfig, TrackingConfig
 from daemon.log import logging
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from daemon.bench.load import Load
 from daemon.bench.run import run
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import LookoutError
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource

@@ -17,17 +17,10 @@ import numpy as np
 from daemon.bench.listener import MESSAGES, listening
 from daemon.bench.load import four_rules
 from daemon.build import build
-from daemon.config import (
-    BoardConfig,
-    Config,
-    LogConfig,
-    ModelConfig,
-    MonitorConfig,
-    PublisherConfig,
-    SourceConfig,
-    SyntheticConfig,
-    TrackingConfig,
-)
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import BoardConfig, Config, LogConfig, MonitorConfig
+from daemon.config.sources import SourceConfig, SyntheticConfig, TrackingConfig
 from daemon.log import logging
 from daemon.seams import Seams
 from daemon.sources.port import DecodeBudget, Picture

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from daemon.classification.opening import open_classifiers
-from daemon.config import check, parse
+from daemon.config.load import parse
+from daemon.config.root import check
 from daemon.control.plan import classifier_options
 from daemon.errors import ConfigError
 from detectors.factory import open_classifier

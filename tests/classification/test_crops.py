@@ -9,7 +9,7 @@ import numpy as np
 
 from daemon.classification.crops import Crop, CropQueue
 from daemon.classification.votes import AttributeVotes, rules_of
-from daemon.config import ClassifierConfig
+from daemon.config.model import ClassifierConfig
 from detectors.port import HostImage
 from lookoutd.messages import ClassifierMetrics
 from tests.analytics.feed import frame_at

@@ -9,7 +9,9 @@ import pytest
 
 from daemon.build import build
 from daemon.classification.opening import open_classifiers
-from daemon.config import ClassifierConfig, Config, GpuConfig, TrackingConfig
+from daemon.config.model import ClassifierConfig, GpuConfig
+from daemon.config.root import Config
+from daemon.config.sources import TrackingConfig
 from daemon.control.plan import classifier_options, decoding_memory, with_classifiers
 from daemon.seams import Seams
 from daemon.sources.decode import NoHardwareDecoder

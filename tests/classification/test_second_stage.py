@@ -13,7 +13,10 @@ from msgspec.structs import replace
 
 from daemon.analytics.event import Event
 from daemon.classification.second_stage import SecondStage, check_wanted, padded
-from daemon.config import ClassifierConfig, Config, ModelConfig, SyntheticConfig, TrackingConfig, parse
+from daemon.config.load import parse
+from daemon.config.model import ClassifierConfig, ModelConfig
+from daemon.config.root import Config
+from daemon.config.sources import SyntheticConfig, TrackingConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import Frame
 from detectors.cutting import HostCutter

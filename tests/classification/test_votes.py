@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from daemon.classification.votes import AttributeVotes, rules_of
-from daemon.config import ClassifierConfig
+from daemon.config.model import ClassifierConfig
 
 AREA = 10_000.0
 

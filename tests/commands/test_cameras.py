@@ -9,7 +9,8 @@ import pytest
 
 from daemon.cli import invoke
 from daemon.commands import cameras
-from daemon.config import AvConfig, parse
+from daemon.config.load import parse
+from daemon.config.sources import AvConfig
 from tests.support.onvif import answering, onvif_camera
 from tests.support.ports import free_port
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import invoke
-from daemon.config import load
+from daemon.config.load import load
 from tests.support.daemon import DEMO_MODEL, ROOT
 
 pytestmark = pytest.mark.needs("ffmpeg")

@@ -14,7 +14,8 @@ import pytest
 from daemon.cli import invoke
 from daemon.commands.from_arguments import config_of, save, sources_of, yaml_of
 from daemon.commands.typed import TypedConfig, check_typed
-from daemon.config import AvConfig, CameraConfig, load
+from daemon.config.load import load
+from daemon.config.sources import AvConfig, CameraConfig
 from daemon.errors import LookoutError
 from daemon.sources.playlist import Playlist
 from lookoutd.client import Subscriber

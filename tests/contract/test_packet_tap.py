@@ -9,7 +9,7 @@ import av
 import pytest
 from av.packet import Packet
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import DecodeBudget, Skipped, next_picture

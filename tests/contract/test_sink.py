@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from daemon.clock import SystemClock
-from daemon.config import PublisherConfig
+from daemon.config.publisher import PublisherConfig
 from daemon.publish.port import Sink
 from daemon.publish.zeromq import ZeroMqSink
 from lookoutd.client import Subscriber

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.config import AvConfig, CameraConfig, SourceConfig, SyntheticConfig
+from daemon.config.sources import AvConfig, CameraConfig, SourceConfig, SyntheticConfig
 from daemon.errors import SourceError
 from daemon.redact import Url
 from daemon.sources.factory import make_source

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track_stage import Tracker, TrackerStage
-from daemon.config import parse
+from daemon.config.load import parse
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import BoxFilter, FilterStage, Stage

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from daemon.build import build
 from daemon.capture.sinks import UNLIMITED, Quota
-from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig, parse
+from daemon.config.load import parse
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import Config, MonitorConfig
+from daemon.config.sources import SyntheticConfig
 from daemon.control.admission import Admission, max_min_rate
 from daemon.control.capacity import PictureCosts
 from daemon.daemon import Daemon

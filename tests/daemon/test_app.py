@@ -13,17 +13,11 @@ import msgspec
 import pytest
 
 from daemon.build import build
-from daemon.config import (
-    BoardConfig,
-    Config,
-    ModelConfig,
-    MonitorConfig,
-    PublisherConfig,
-    SourceConfig,
-    SyntheticConfig,
-    TrackingConfig,
-    parse,
-)
+from daemon.config.load import parse
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import BoardConfig, Config, MonitorConfig
+from daemon.config.sources import SourceConfig, SyntheticConfig, TrackingConfig
 from daemon.monitoring.health import PART_FAILED
 from daemon.pipeline.stages import Defaults, filter_of
 from daemon.seams import Seams
@@ -232,7 +226,7 @@ def test_a_terminal_that_is_closed_ends_run(tmp_path: Path) -> None:
 
 def test_curve_over_the_command_line(tmp_path: Path) -> None:
     """Keys made by the command, used by the daemon from the environment, and by a subscriber."""
-    from daemon.config import CurveConfig
+    from daemon.config.publisher import CurveConfig
     from daemon.publish.curve import new_pair, secret_key
 
     public, secret = new_pair(tmp_path, "lookout")

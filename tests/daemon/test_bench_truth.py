@@ -17,7 +17,7 @@ from daemon.bench.harness import Window
 from daemon.bench.latency import RANKS, Rowset
 from daemon.bench.listener import STAMP
 from daemon.bench.steady import Pace, RowLog, is_steady
-from daemon.config import SyntheticConfig
+from daemon.config.sources import SyntheticConfig
 from daemon.pipeline.ledger import ROW
 from tests.support.figures import report
 from tests.support.queues import DEPTH, closed_loop, open_loop

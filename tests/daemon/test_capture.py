@@ -19,7 +19,7 @@ from daemon.capture.recordings import RecordingCapture, RecordingsThread
 from daemon.capture.sinks import UNLIMITED, CaptureSinks, Quota
 from daemon.capture.threads import CaptureThreads, capture_kind
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
-from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
+from daemon.config.sources import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.control.admission import Admission
 from daemon.errors import DecodeError, SourceError
 from daemon.pipeline.board import BoardRules, Cause, FrameBoard

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from daemon.config import MaskForm
+from daemon.config.publisher import MaskForm
 from daemon.pipeline.drawing import with_boxes
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger

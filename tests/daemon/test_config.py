@@ -9,7 +9,11 @@ import msgspec
 import pytest
 import yaml
 
-from daemon import config
+from daemon.config.load import load, parse
+from daemon.config.model import ModelConfig
+from daemon.config.root import Config
+from daemon.config.sources import AvConfig, CameraConfig, SourceBase, SyntheticConfig
+from daemon.config.text import literal
 from daemon.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,7 +120,7 @@ GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
 )
 def test_refused_in_one_line_with_the_place(text: str, where: str, what: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        config.parse(text)
+        parse(text)
     message = str(caught.value)
     assert where in message
     assert what in message
@@ -125,15 +129,15 @@ def test_refused_in_one_line_with_the_place(text: str, where: str, what: str) ->
 
 @pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:5556", "tcp://localhost:1", "tcp://[::1]:5556", "ipc:///run/x"])
 def test_local_endpoints_need_no_keys(endpoint: str) -> None:
-    assert config.parse(GOOD + f"publisher: {{endpoint: '{endpoint}'}}\n").publisher.endpoint == endpoint
+    assert parse(GOOD + f"publisher: {{endpoint: '{endpoint}'}}\n").publisher.endpoint == endpoint
 
 
 def test_environment_in_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
     """The value is used, and does not show."""
     monkeypatch.setenv("CAMERA_PASSWORD", "hunter2")
     text = GOOD.replace("type: synthetic", "type: av, url: 'rtsp://me:${CAMERA_PASSWORD}@cam/1'")
-    (source,) = config.parse(text).sources
-    assert isinstance(source, config.AvConfig)
+    (source,) = parse(text).sources
+    assert isinstance(source, AvConfig)
     assert source.url.reveal() == "rtsp://me:hunter2@cam/1"
     assert "hunter2" not in repr(source)
     assert str(source.url) == "rtsp://***@cam/1"
@@ -156,8 +160,8 @@ def test_environment_in_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_password_is_made_of_does_not_matter(source: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is percent-encoded where a URL has it before its host or in its query; what is encoded stays so."""
     monkeypatch.setenv("PW", "p@ss/w#1")
-    (found,) = config.parse(GOOD.replace("type: synthetic", f"type: av, {source}")).sources
-    assert isinstance(found, config.AvConfig)
+    (found,) = parse(GOOD.replace("type: synthetic", f"type: av, {source}")).sources
+    assert isinstance(found, AvConfig)
     assert found.address == address
 
 
@@ -168,14 +172,14 @@ def test_all_mistakes_are_named_at_once_with_their_lines() -> None:
     rows[119] += "    max_fps: -1\n"
     text = "model: {path: demo.onnx}\nsources:\n" + "".join(rows) + "lanes: many\n"
     with pytest.raises(ConfigError) as caught:
-        config.parse(text)
+        parse(text)
     assert str(caught.value) == (
         "3 mistakes: sources[87]: unknown key `urll`; did you mean `url`? (door-87, line 266); "
         "sources[119].max_fps: must be a number between 0.001 and 1000, not -1 (door-119, line 363); "
         "lanes: must be a whole number between 1 and 16, not 'many' (line 454)"
     )
     with pytest.raises(ConfigError, match=r"^150 mistakes: .*\(door-9, line 31\); and 140 more$"):
-        config.parse(text.replace("lanes: many\n", "").replace("urll:", "url:").replace("type: av", "type: video"))
+        parse(text.replace("lanes: many\n", "").replace("urll:", "url:").replace("type: av", "type: video"))
 
 
 def test_a_dollar_more_stands_for_the_text_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,28 +188,28 @@ def test_a_dollar_more_stands_for_the_text_itself(tmp_path: Path, monkeypatch: p
     file = tmp_path / "config.yaml"
     text = GOOD.replace("type: synthetic", "type: av, url: '$${PW}/${PW}.mkv'")
     file.write_text(text.replace("demo.onnx", "'$${PW}/demo.onnx'"))
-    found = config.load(file)
+    found = load(file)
     (source,) = found.sources
-    assert isinstance(source, config.AvConfig)
+    assert isinstance(source, AvConfig)
     assert source.url.reveal() == f"{tmp_path}/${{PW}}/hunter2.mkv"
     assert source.url.written == f"{tmp_path}/$${{PW}}/${{PW}}.mkv"
     assert found.model.path.parent == tmp_path / "${PW}"
-    assert config.literal("a${PW}$${PW}") == "a$${PW}$$${PW}"
+    assert literal("a${PW}$${PW}") == "a$${PW}$$${PW}"
 
 
 def test_no_message_quotes_a_secret() -> None:
     text = GOOD.replace("type: synthetic", "type: av, url: {hunter2: hunter2}, options: {a: [hunter2]}")
     with pytest.raises(ConfigError) as caught:
-        config.parse(text)
+        parse(text)
     assert "hunter2" not in str(caught.value)
 
 
 def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(GOOD.replace("type: synthetic", "type: av, url: clips/a.mp4"))
-    loaded = config.load(file)
+    loaded = load(file)
     assert loaded.model.path == tmp_path / "demo.onnx"
-    assert isinstance(loaded.sources[0], config.AvConfig)
+    assert isinstance(loaded.sources[0], AvConfig)
     assert loaded.sources[0].url.reveal() == str(tmp_path / "clips/a.mp4")
 
 
@@ -213,48 +217,48 @@ def test_a_home_is_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     file = tmp_path / "c.yaml"
     file.write_text(GOOD.replace("demo.onnx", "~/demo.onnx").replace("type: synthetic", "type: av, url: ~/clips/a.mp4"))
-    loaded = config.load(file)
+    loaded = load(file)
     assert loaded.model.path == tmp_path / "home" / "demo.onnx"
-    assert isinstance(loaded.sources[0], config.AvConfig)
+    assert isinstance(loaded.sources[0], AvConfig)
     assert loaded.sources[0].url.reveal() == str(tmp_path / "home" / "clips" / "a.mp4")
 
 
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match="does not exist: pass one with -c"):
-        config.load(Path("nowhere.yaml"))
+        load(Path("nowhere.yaml"))
 
 
 def test_both_forms_of_a_view_are_the_same() -> None:
-    short = config.parse(GOOD.replace("synthetic", "synthetic, tiles: 3x2, roi: [[0, 0], [1, 0], [1, 0.5]]")).sources[0]
+    short = parse(GOOD.replace("synthetic", "synthetic, tiles: 3x2, roi: [[0, 0], [1, 0], [1, 0.5]]")).sources[0]
     text = "synthetic, tiles: {columns: 3, rows: 2}, roi: {points: [[0, 0], [8, 0], [8, 2]], frame_size: [8, 4]}"
-    long = config.parse(GOOD.replace("synthetic", text)).sources[0]
+    long = parse(GOOD.replace("synthetic", text)).sources[0]
     assert short.tiling == long.tiling
     assert short.tiling is not None
     assert short.tiling.pictures == 7
     assert short.region is not None
     assert long.region is not None
     assert short.region.scaled(100, 100) == long.region.scaled(100, 100)
-    assert (config.parse(GOOD).sources[0].tiling, config.parse(GOOD).sources[0].region) == (None, None)
+    assert (parse(GOOD).sources[0].tiling, parse(GOOD).sources[0].region) == (None, None)
 
 
 def test_config_yaml_explains_every_key_with_its_default() -> None:
     """No key of the code is missing in config.yaml, none is invented, and the defaults it shows are the code's."""
     path = ROOT / "config.yaml"
-    config.load(path)
+    load(path)
     raw = yaml.safe_load(path.read_text())
     by_type = {source["type"]: source for source in raw.pop("sources")}
     shown_by_all = set().union(*by_type.values()) - {"type"}
-    kinds = {"av": config.AvConfig, "camera": config.CameraConfig, "synthetic": config.SyntheticConfig}
+    kinds = {"av": AvConfig, "camera": CameraConfig, "synthetic": SyntheticConfig}
     assert shown_by_all == {name for kind in kinds.values() for name in kind.__struct_fields__}
     for name, kind in kinds.items():
         _same_defaults(kind, by_type[name], but=("id", "url", "enabled", "fps", "seed"))
-    _same_defaults(config.Config, raw, but=("model", "sources"))
-    _same_defaults(config.ModelConfig, raw["model"], but=("path",))
+    _same_defaults(Config, raw, but=("model", "sources"))
+    _same_defaults(ModelConfig, raw["model"], but=("path",))
 
 
 def _same_defaults(kind: Any, shown: dict[str, object], but: tuple[str, ...]) -> None:
     for field in msgspec.structs.fields(kind):
-        if field.name in but or (field.name not in shown and issubclass(kind, config.SourceBase)):
+        if field.name in but or (field.name not in shown and issubclass(kind, SourceBase)):
             continue
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         if isinstance(default, msgspec.Struct):
@@ -266,18 +270,18 @@ def _same_defaults(kind: Any, shown: dict[str, object], but: tuple[str, ...]) ->
 
 def test_a_plain_off_is_no_boolean() -> None:
     text = GOOD + "publisher: {masks: off}\nevents: {journal: off}\ngpu: {mps: off}\nadmission: off\n"
-    parsed = config.parse(text)
+    parsed = parse(text)
     assert (parsed.publisher.masks, parsed.events.journal, parsed.gpu.mps, parsed.admission) == ("off",) * 4
 
 
 def test_admission_and_lossless_exclude_each_other() -> None:
     text = "model: {path: m.onnx}\nsources: [{id: a, type: synthetic}]\nadmission: degrade\nboard: {mode: lossless}\n"
     with pytest.raises(ConfigError, match="admission: leaves frames out"):
-        config.parse(text)
+        parse(text)
 
 
 def test_a_journal_is_off_or_in_the_folder_of_the_configuration(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     for written, meant in (("off", "off"), ("auto", "auto"), ("events.sqlite", f"{tmp_path}/events.sqlite")):
         file.write_text(GOOD + f"events: {{journal: {written}}}\n")
-        assert config.load(file).events.journal == meant
+        assert load(file).events.journal == meant

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.capture.sinks import Quota
-from daemon.config import AdmissionMode
+from daemon.config.root import AdmissionMode
 from daemon.control.admission import Admission
 from daemon.control.decoder_rate import DecoderRate
 from daemon.errors import SourceError

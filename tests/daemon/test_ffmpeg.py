@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from daemon.commands.check import open_once
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.redact import Secret, Url
 from daemon.sources.decode import NoHardwareDecoder

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from daemon.commands.check import open_once
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.control.admission import Admission
 from daemon.errors import SourceError
 from daemon.redact import Url

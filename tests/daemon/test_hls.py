@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
 from daemon.redact import Secret, Url
 from daemon.sources.ffmpeg import AvReader, AvSource

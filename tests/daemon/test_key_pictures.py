@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import DecodeError, NoKeyError
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from daemon.config import LogConfig
+from daemon.config.root import LogConfig
 from daemon.log import RateLimiter, logging
 from tests.support.clock import ManualClock
 

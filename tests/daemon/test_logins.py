@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from daemon.capture.timing import Backoff
-from daemon.config import AvConfig, ReconnectConfig
+from daemon.config.sources import AvConfig, ReconnectConfig
 from daemon.errors import LoginRefusedError, SourceError
 from daemon.redact import Secret, Url
 from daemon.sources.ffmpeg import AvSource

@@ -12,7 +12,7 @@ import pytest
 from av.bitstream import BitStreamFilterContext
 from av.video.frame import VideoFrame
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.redact import Url
 from daemon.sources.bitstream import Bitstream

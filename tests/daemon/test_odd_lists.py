@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.redact import Secret, Url
 from daemon.sources.ffmpeg import AvSource

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.redact import Url
 from daemon.sources.packets import Demuxer
 from tests.support import clips

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from daemon.clock import SystemClock
-from daemon.config import CurveConfig, PublisherConfig
+from daemon.config.publisher import CurveConfig, PublisherConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger

@@ -10,7 +10,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from daemon.config import SyntheticConfig
+from daemon.config.sources import SyntheticConfig
 from daemon.control.admission import Admission
 from daemon.sources.port import DecodeBudget, Picture
 from daemon.sources.synthetic import SyntheticReader, SyntheticSource

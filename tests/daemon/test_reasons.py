@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import pytest
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource

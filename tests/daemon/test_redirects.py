@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 import pytest
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from av.packet import Packet as AvPacket
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.dashboard.muxer import Fragment, Init, SourceVideo
 from daemon.redact import Url
 from daemon.sources.bitstream import Bitstream

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.config import SyntheticConfig, source_of
+from daemon.config.load import source_of
+from daemon.config.sources import SyntheticConfig
 from daemon.control.source_store import SourceStore
 from daemon.errors import ConfigError
 from tests.lifetimes.running import STREET, config_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.config import PublisherConfig
+from daemon.config.publisher import PublisherConfig
 from daemon.errors import ConfigError
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections

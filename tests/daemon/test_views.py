@@ -15,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.commands.drawn_rules import with_view
-from daemon.config import Config, SyntheticConfig, parse
+from daemon.config.load import parse
+from daemon.config.root import Config
+from daemon.config.sources import SyntheticConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.views import SourceViews, check_views, placed, view_of

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import invoke
-from daemon.config import PageConfig, load_page
+from daemon.config.load import load_page
+from daemon.config.root import PageConfig
 from daemon.dashboard.addresses import addresses_of, reachable
 from daemon.errors import ConfigError
 from daemon.redact import Secret

@@ -12,7 +12,7 @@ import av
 import msgspec
 import pytest
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.dashboard.muxer import Fragment, Init, Lost, Output, SourceVideo, Unplayable
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import zmq
 
-from daemon.config import DashboardConfig
+from daemon.config.http import DashboardConfig
 from daemon.dashboard import link
 from daemon.dashboard import live as live_video
 from daemon.dashboard.addresses import DaemonAddress

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from daemon.config import DashboardConfig, HttpConfig, TokenConfig
+from daemon.config.http import DashboardConfig, HttpConfig, TokenConfig
 from daemon.dashboard.muxer import Fragment, Init
 from daemon.dashboard.sessions import Sessions
 from daemon.dashboard.viewer_queue import ViewerQueue

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daemon.config import parse
+from daemon.config.load import parse
 from daemon.control.plan import classifier_options, options_of
 from daemon.errors import ConfigError
 from detectors.cpu.detector import CpuDetector

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from daemon.batch.settings import recipe_of
-from daemon.config import parse
+from daemon.config.load import parse
 from detectors.accuracy_record import AccuracyRecord, find, write
 from detectors.cpu.detector import CpuDetector
 from detectors.onnx_graph import read_graph

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daemon.clock import SystemClock
-from daemon.config import PublisherConfig
+from daemon.config.publisher import PublisherConfig
 from daemon.fleet.grants import GrantedSources
 from daemon.fleet.lease_page import LeaseState
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError

@@ -16,7 +16,7 @@ from daemon.cli import invoke
 from daemon.commands import fleet as fleets
 from daemon.commands.fleet_rows import Placing, labels_of, source_records
 from daemon.commands.fleet_tables import show_rebalance, show_status
-from daemon.config import load_fleet
+from daemon.config.load import load_fleet
 from daemon.errors import ConfigError, LookoutError
 from daemon.fleet.operations import ConflictError, UnknownError, rebalanced
 from daemon.fleet.records import StreamFormat

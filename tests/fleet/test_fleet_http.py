@@ -15,7 +15,8 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.config import HttpConfig, TokenConfig, source_of
+from daemon.config.http import HttpConfig, TokenConfig
+from daemon.config.load import source_of
 from daemon.fleet.figures import FleetParts, OwnFigures
 from daemon.fleet.records import FleetView, SourceRecord, StreamFormat
 from daemon.http.fleet import FleetCommands, FleetOperations, written_row

@@ -10,7 +10,11 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from daemon.config import Config, CurveConfig, HttpConfig, ModelConfig, PublisherConfig, check, parse
+from daemon.config.http import HttpConfig
+from daemon.config.load import parse
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import CurveConfig, PublisherConfig
+from daemon.config.root import Config, check
 from daemon.control.overload import Overload
 from daemon.control.plan import planned_processes
 from daemon.control.reload import least_confidence

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daemon.commands.groups.options import fleet_from
-from daemon.config import PublisherConfig
+from daemon.config.publisher import PublisherConfig
 from daemon.errors import ConfigError
 from daemon.fleet.endpoints import MemberEndpoints
 from daemon.fleet_config import FleetConfig, fleet_of

@@ -29,7 +29,8 @@ from daemon.bench.steady import RowLog
 from daemon.build import build
 from daemon.commands.report import Table, number
 from daemon.commands.report.tables import show, write_json
-from daemon.config import LogConfig, ReconnectConfig, SourceConfig
+from daemon.config.root import LogConfig
+from daemon.config.sources import ReconnectConfig, SourceConfig
 from daemon.daemon import Daemon
 from daemon.errors import LookoutError, SourceError
 from daemon.log import logging

@@ -22,7 +22,10 @@ import pytest
 import structlog
 
 from daemon.build import build
-from daemon.config import Config, LogConfig, ModelConfig, PublisherConfig, SyntheticConfig
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import Config, LogConfig
+from daemon.config.sources import SyntheticConfig
 from daemon.log import logging
 from daemon.monitoring.health import PART_FAILED
 from daemon.seams import Seams

@@ -27,7 +27,7 @@ from daemon.bench.listener import listening
 from daemon.bench.load import Load, config_of
 from daemon.bench.steady import RowLog
 from daemon.build import build
-from daemon.config import LogConfig
+from daemon.config.root import LogConfig
 from daemon.daemon import Daemon
 from daemon.log import logging
 from daemon.monitoring.probes import GpuProbe

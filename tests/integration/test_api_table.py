@@ -11,7 +11,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from daemon.config import HttpConfig
+from daemon.config.http import HttpConfig
 from daemon.http.server import HttpServer
 from daemon.redact import Secret
 from tests.lifetimes.running import STREET, running

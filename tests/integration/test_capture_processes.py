@@ -17,7 +17,10 @@ import pytest
 
 from daemon.build import build
 from daemon.capture.processes.run import PROGRAM
-from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig, check
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import BoardConfig, Config, check
+from daemon.config.sources import AvConfig
 from daemon.daemon import Daemon
 from daemon.pipeline.ledger import Counts
 from daemon.redact import Url

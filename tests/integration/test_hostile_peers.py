@@ -65,7 +65,7 @@ def test_only_those_on_the_list_are_let_in(guarded: Lookout, keys: Path) -> None
 
 def test_an_empty_list_and_a_wrong_key_are_said(keys: Path, tmp_path: Path) -> None:
     from daemon.clock import SystemClock
-    from daemon.config import CurveConfig, PublisherConfig
+    from daemon.config.publisher import CurveConfig, PublisherConfig
     from daemon.publish.zeromq import ZeroMqSink
 
     for clients, words in ((tmp_path, "holds no .key file"), (tmp_path / "none", "is not a folder")):

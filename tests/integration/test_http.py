@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from daemon.cli import invoke
-from daemon.config import parse
+from daemon.config.load import parse
 from daemon.errors import ConfigError
 from lookoutd.messages import Detections, Status
 from tests.support import hostile

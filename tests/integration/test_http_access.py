@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from daemon.config import HttpConfig, parse
+from daemon.config.http import HttpConfig
+from daemon.config.load import parse
 from daemon.errors import ConfigError
 from daemon.http import connections
 from daemon.http.server import HttpServer

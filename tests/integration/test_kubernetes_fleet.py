@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from daemon.config import parse
+from daemon.config.load import parse
 from tests.support.daemon import ROOT
 
 FOLDER = ROOT / "deploy" / "kubernetes-fleet"

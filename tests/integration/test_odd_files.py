@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 
 from daemon.commands.check import open_once
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.redact import Url
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.ffmpeg import AvReader, AvSource

@@ -12,7 +12,10 @@ import pytest
 
 from daemon.build import build
 from daemon.clock import SystemClock
-from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import Config, MonitorConfig
+from daemon.config.sources import SyntheticConfig
 from daemon.daemon import Daemon
 from daemon.pipeline.ledger import Rows
 from daemon.seams import Seams

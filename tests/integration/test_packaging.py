@@ -15,7 +15,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from daemon.config import parse
+from daemon.config.load import parse
 from tests.support.daemon import ROOT, Lookout
 
 UNITS = ("lookout.service", "lookout@.service")

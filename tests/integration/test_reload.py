@@ -17,7 +17,8 @@ import yaml
 
 from daemon.build import build
 from daemon.capture.processes.run import PROGRAM
-from daemon.config import Config, parse
+from daemon.config.load import parse
+from daemon.config.root import Config
 from daemon.control.reload import difference
 from daemon.errors import ConfigError
 from daemon.monitoring.health import PART_STUCK

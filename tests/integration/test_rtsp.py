@@ -15,7 +15,7 @@ import pytest
 
 from daemon.bench.result import read
 from daemon.cli import invoke
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
 from daemon.redact import Secret, Url
 from daemon.sources.ffmpeg import AvSource

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from daemon.clock import SystemClock
-from daemon.config import DashboardConfig
+from daemon.config.http import DashboardConfig
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.server import Dashboard
 from daemon.rule_config import ObjectConfig

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from daemon.capture.processes.run import PROGRAM
-from daemon.config import AvConfig, SourceConfig
+from daemon.config.sources import AvConfig, SourceConfig
 from daemon.redact import Url
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from daemon.clock import SystemClock
-from daemon.config import SourceConfig
+from daemon.config.sources import SourceConfig
 from daemon.fleet.member import CoordinatorAccess, Member
 from daemon.fleet.records import SourceRecord, Want
 from daemon.fleet_config import FleetConfig

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from daemon.config import AvConfig, SyntheticConfig
+from daemon.config.sources import AvConfig, SyntheticConfig
 from daemon.daemon import CUT_SHORT
 from daemon.errors import ConfigError
 from daemon.monitoring.health import PART_FAILED

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from av.packet import Packet
 
-from daemon.config import AvConfig, SourceConfig, SyntheticConfig
+from daemon.config.sources import AvConfig, SourceConfig, SyntheticConfig
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget, PacketInfo, PacketReader, PacketTap, Picture, Source

@@ -12,7 +12,7 @@ from daemon.analytics.process.remote import RulesProcess
 from daemon.analytics.stages import AnalyticsStages
 from daemon.capture.processes.worker import CaptureProcess
 from daemon.classification.classifier import Classifier
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.control.changes import Changes
 from daemon.daemon import Daemon
 from daemon.errors import StoppingError

@@ -19,20 +19,11 @@ import psutil
 
 from daemon.build import build
 from daemon.capture.processes.run import PROGRAM
-from daemon.config import (
-    AvConfig,
-    BoardConfig,
-    ClassifierConfig,
-    Config,
-    EventsConfig,
-    ModelConfig,
-    MonitorConfig,
-    PublisherConfig,
-    ReconnectConfig,
-    SourceConfig,
-    SyntheticConfig,
-    TrackingConfig,
-)
+from daemon.config.events import EventsConfig
+from daemon.config.model import ClassifierConfig, ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import BoardConfig, Config, MonitorConfig
+from daemon.config.sources import AvConfig, ReconnectConfig, SourceConfig, SyntheticConfig, TrackingConfig
 from daemon.errors import LookoutError
 from daemon.fleet.member import CoordinatorAccess
 from daemon.pipeline.ledger import CAUSES, Counts

@@ -15,7 +15,10 @@ import structlog
 from structlog.testing import capture_logs
 
 from daemon.build import build
-from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SourceConfig, SyntheticConfig
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import Config, MonitorConfig
+from daemon.config.sources import SourceConfig, SyntheticConfig
 from daemon.daemon import Daemon
 from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector

@@ -20,7 +20,10 @@ from pathlib import Path
 import structlog
 
 from daemon.build import build
-from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import BoardConfig, Config
+from daemon.config.sources import AvConfig
 from daemon.redact import Url
 from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector

@@ -14,7 +14,8 @@ import pytest
 
 from daemon.capture.recordings import RecordingCapture
 from daemon.capture.sinks import CaptureSinks, Quota
-from daemon.config import MonitorConfig, ReconnectConfig
+from daemon.config.root import MonitorConfig
+from daemon.config.sources import ReconnectConfig
 from daemon.control.admission import Admission
 from daemon.errors import LookoutError
 from daemon.http.snapshots import Snapshots

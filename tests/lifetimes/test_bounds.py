@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import pytest
 
-from daemon.config import AvConfig, ReconnectConfig, SourceConfig
+from daemon.config.sources import AvConfig, ReconnectConfig, SourceConfig
 from daemon.daemon import Daemon
 from daemon.redact import Secret, Url
 from daemon.sources.factory import make_source

@@ -18,7 +18,9 @@ import msgspec
 import psutil
 import pytest
 
-from daemon.config import EventsConfig, HttpConfig, SourceConfig, SyntheticConfig, TrackingConfig
+from daemon.config.events import EventsConfig
+from daemon.config.http import HttpConfig
+from daemon.config.sources import SourceConfig, SyntheticConfig, TrackingConfig
 from daemon.daemon import Daemon
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.redact import Secret

@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 from daemon.build import build
-from daemon.config import ClassifierConfig, MonitorConfig, TrackingConfig
+from daemon.config.model import ClassifierConfig
+from daemon.config.root import MonitorConfig
+from daemon.config.sources import TrackingConfig
 from daemon.daemon import Daemon
 from daemon.errors import ConfigError
 from daemon.seams import Seams

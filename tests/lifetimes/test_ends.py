@@ -14,7 +14,10 @@ import pytest
 
 from daemon.analytics.rules import Rules
 from daemon.build import build
-from daemon.config import EventsConfig, HttpConfig, MonitorConfig, TrackingConfig
+from daemon.config.events import EventsConfig
+from daemon.config.http import HttpConfig
+from daemon.config.root import MonitorConfig
+from daemon.config.sources import TrackingConfig
 from daemon.daemon import Daemon
 from daemon.errors import ConfigError
 from daemon.monitoring.health import PART_STUCK

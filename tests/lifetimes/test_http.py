@@ -22,7 +22,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from daemon.config import HttpConfig, SourceConfig
+from daemon.config.http import HttpConfig
+from daemon.config.sources import SourceConfig
 from daemon.control.source_store import SourceStore
 from daemon.daemon import Daemon
 from daemon.http import source_pictures, submission

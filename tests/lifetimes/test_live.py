@@ -8,7 +8,8 @@ import pytest
 import zmq
 
 from daemon.clock import SystemClock
-from daemon.config import AvConfig, PublisherConfig, SyntheticConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.sources import AvConfig, SyntheticConfig
 from daemon.daemon import Daemon
 from daemon.publish.fence import NoFence
 from daemon.publish.packets import PacketPublisher

@@ -13,7 +13,8 @@ from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.processes.worker import CaptureProcess
 from daemon.capture.sinks import DaemonSinks
-from daemon.config import LogConfig, ReconnectConfig
+from daemon.config.root import LogConfig
+from daemon.config.sources import ReconnectConfig
 from daemon.control.admission import Admission
 from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.ledger import CAUSES, Ledger

@@ -14,7 +14,11 @@ import psutil
 import pytest
 
 from daemon.build import build
-from daemon.config import BoardConfig, Config, EventsConfig, ModelConfig, PublisherConfig, SourceConfig, TrackingConfig
+from daemon.config.events import EventsConfig
+from daemon.config.model import ModelConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.root import BoardConfig, Config
+from daemon.config.sources import SourceConfig, TrackingConfig
 from daemon.daemon import Daemon
 from daemon.rule_config import ObjectConfig
 from daemon.seams import Seams

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from daemon.config import SyntheticConfig
+from daemon.config.sources import SyntheticConfig
 from daemon.daemon import Daemon
 from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from daemon.build import build
-from daemon.config import MonitorConfig, SourceConfig, SyntheticConfig
+from daemon.config.root import MonitorConfig
+from daemon.config.sources import SourceConfig, SyntheticConfig
 from daemon.errors import LookoutError
 from daemon.seams import Seams
 from daemon.sources.factory import make_source

@@ -31,7 +31,9 @@ from daemon.capture.processes.protocol import (
 from daemon.capture.processes.sender import FrameSender
 from daemon.capture.sinks import UNLIMITED, Quota
 from daemon.clock import SystemClock
-from daemon.config import AvConfig, Config, ModelConfig, SourceConfig
+from daemon.config.model import ModelConfig
+from daemon.config.root import Config
+from daemon.config.sources import AvConfig, SourceConfig
 from daemon.daemon import Daemon
 from daemon.errors import PoisonedError, SourceError
 from daemon.redact import Url

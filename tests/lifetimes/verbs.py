@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from daemon.config import SourceConfig, SyntheticConfig
+from daemon.config.sources import SourceConfig, SyntheticConfig
 from tests.lifetimes.analysis_verbs import ANALYSIS_VERBS, End, held_or_done, reload
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.live_viewer import LiveViewer

@@ -8,7 +8,7 @@ from functools import singledispatch
 
 from msgspec import inspect as types
 
-from daemon.config import Config
+from daemon.config.root import Config
 from daemon.redact import Secret
 from daemon.validation import allowed_values
 from tests.reference.keys import Key, Struct, as_yaml, keys_of, own_keys, shared_keys, summary, tag_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from daemon.config import Config, PageConfig
+from daemon.config.root import Config, PageConfig
 from tests.reference.keys import Struct, all_structs, as_yaml, explanations, keys_of
 from tests.reference.page import page
 from tests.reference.yaml_file import config_yaml

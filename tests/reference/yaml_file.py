@@ -6,7 +6,9 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from daemon.config import AvConfig, CameraConfig, ClassifierConfig, Config, SyntheticConfig
+from daemon.config.model import ClassifierConfig
+from daemon.config.root import Config
+from daemon.config.sources import AvConfig, CameraConfig, SyntheticConfig
 from tests.reference.keys import Key, Struct, as_yaml, keys_of, own_keys, shared_keys, summary, tag_of
 
 _HEAD = """\

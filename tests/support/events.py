@@ -22,7 +22,7 @@ from daemon.analytics.events import EventPublisher, Identity, Stores
 from daemon.analytics.journal import Journal
 from daemon.analytics.snapshots import EventSnapshots
 from daemon.clock import Clock, SystemClock
-from daemon.config import EventsConfig
+from daemon.config.events import EventsConfig
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Report

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from daemon.clock import Clock, SystemClock
-from daemon.config import DashboardConfig
+from daemon.config.http import DashboardConfig
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.server import Dashboard
 from daemon.redact import Secret

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from daemon.config import AvConfig
+from daemon.config.sources import AvConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.redact import Url
 from daemon.sources.decode import DecoderPool

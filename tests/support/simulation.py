@@ -16,7 +16,8 @@ from daemon.bench.latency import Rowset
 from daemon.bench.usage import Meter
 from daemon.capture.recordings import RecordingCapture
 from daemon.capture.sinks import CaptureSinks
-from daemon.config import PublisherConfig, ReconnectConfig, SyntheticConfig
+from daemon.config.publisher import PublisherConfig
+from daemon.config.sources import ReconnectConfig, SyntheticConfig
 from daemon.control.admission import Admission
 from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.lane import LaneThread, Pipeline

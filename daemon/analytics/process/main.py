@@ -35,7 +35,7 @@ from daemon.analytics.process.protocol import (
     ToRules,
 )
 from daemon.analytics.rules import RuleBook
-from daemon.config import LogConfig
+from daemon.config.root import LogConfig
 from daemon.log import logging
 from daemon.system.tuning import configure_gc_and_switch_interval
 

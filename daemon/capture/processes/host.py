@@ -9,7 +9,7 @@ from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.pool import WorkerPool
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.sinks import DaemonSinks
-from daemon.config import SourceConfig
+from daemon.config.sources import SourceConfig
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.factory import MakeSource
 from daemon.system.runtime import Runtime

@@ -42,7 +42,8 @@ from daemon.capture.sinks import CaptureSinks
 from daemon.capture.threads import CaptureThreads, capture_kind
 from daemon.capture.timing import Backoff
 from daemon.clock import Clock, SystemClock
-from daemon.config import LogConfig, ReconnectConfig, SourceConfig
+from daemon.config.root import LogConfig
+from daemon.config.sources import ReconnectConfig, SourceConfig
 from daemon.errors import SourceError
 from daemon.log import logging
 from daemon.pipeline.board import PATIENT_DEPTH

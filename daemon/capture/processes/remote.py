@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Protocol
 
-from daemon.config import AvConfig, SourceConfig
+from daemon.config.sources import AvConfig, SourceConfig
 from daemon.system.stop import StopToken
 from lookoutd.messages import State, VideoFormat
 

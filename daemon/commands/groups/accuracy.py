@@ -84,7 +84,7 @@ def evaluate(
     """COCO AP of a model over labelled photos, by the detector that `run` uses. With --tiles or --roi: also with them,
     beside whole pictures. With --mot: how well the tracker follows pedestrians, in boxes of det.txt, or of the model
     over img1. With --classify: top-1 and top-5 accuracy."""
-    from daemon.config import LogConfig
+    from daemon.config.root import LogConfig
     from daemon.log import logging
     from detectors.port import PostprocessParams
     from detectors.views import Limits
@@ -304,7 +304,7 @@ def calibrate(
         from daemon.commands.calibrate import calibrate as run_calibrate
     except ImportError as error:
         raise LookoutError(f"{error.name} is not installed: pip install '.[calibrate]'") from error
-    from daemon.config import LogConfig
+    from daemon.config.root import LogConfig
     from daemon.log import logging
     from detectors.factory import Backend
 

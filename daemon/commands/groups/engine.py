@@ -48,7 +48,8 @@ def engine() -> None:
 def build(model: Path | None, config: Path | None, **recipe: Any) -> int:
     """Build the engine of MODEL, or of a configuration, unless it is there; minutes, with a line now and then."""
     from daemon.commands import engines
-    from daemon.config import LogConfig, load
+    from daemon.config.load import load
+    from daemon.config.root import LogConfig
     from daemon.control.plan import options_of
     from daemon.log import logging
     from detectors.port import Options
@@ -90,7 +91,7 @@ def compare(model: Path, picture: Path | None, tolerance: float, everything: boo
         from daemon.commands.engine_comparison import compare as run_compare
     except ImportError as error:
         raise LookoutError(f"{error.name} is not installed: pip install '.[calibrate]'") from error
-    from daemon.config import LogConfig
+    from daemon.config.root import LogConfig
     from daemon.log import logging
     from detectors.port import Options
 
@@ -126,7 +127,7 @@ def profile(
     """
     from daemon.commands import engine_profile
     from daemon.commands.report import check_pages, check_plots
-    from daemon.config import LogConfig
+    from daemon.config.root import LogConfig
     from daemon.log import logging
 
     if svg:

@@ -117,7 +117,7 @@ def fleet_from(text: str | None) -> FleetConfig | None:
         return None
     if "://" in text:
         return fleet_of(text)
-    from daemon.config import load
+    from daemon.config.load import load
 
     fleet = load(Path(text)).fleet
     if fleet.coordinator is None:

@@ -65,7 +65,7 @@ def run(
 def check(config: Path, running: bool, draw: Path | None) -> int:
     """Validate the configuration, open each source once, load the model, and print what was found."""
     from daemon.commands.check import check as run_check
-    from daemon.config import LogConfig
+    from daemon.config.root import LogConfig
     from daemon.control.source_store import load_effective, warn_if_overridden
     from daemon.log import logging
 
@@ -91,7 +91,7 @@ def reload(config: Path, pid: int | None) -> int:
 def health(config: Path) -> int:
     """Ask the daemon that runs with this configuration for a sign of life; 0 if there is one, 1 if not."""
     from daemon.commands.health import probe
-    from daemon.config import load
+    from daemon.config.load import load
 
     lives, words = probe(load(config))
     click.echo(words, err=not lives)
@@ -214,7 +214,7 @@ def init(sources: tuple[str, ...], model: str | None, labels: str | None, endpoi
     """Write a configuration for SOURCEs and try it; without SOURCEs, it asks."""
     from daemon.commands.init import init as run_init
     from daemon.commands.typed import TypedConfig
-    from daemon.config import LogConfig
+    from daemon.config.root import LogConfig
     from daemon.log import logging
 
     with logging(LogConfig(format="console")):

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daemon.bench.engine import EngineOptions, detector_options
-from daemon.config import LogConfig
+from daemon.config.root import LogConfig
 from daemon.errors import LookoutError
 from daemon.log import logging
 from daemon.sources.scene import Scene

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from daemon.bench.engine import Replays
-from daemon.config import LogConfig
+from daemon.config.root import LogConfig
 from daemon.log import logging
 from detectors.factory import Backend, availability, open_detector
 from detectors.heads.layout import Outputs
