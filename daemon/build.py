@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from daemon.analytics.kit import open_analytics, open_events
-from daemon.config.root import Config
 from daemon.control import kit as control
 from daemon.control.overload import Overload
 from daemon.control.plan import classifier_options, options_of, planned_processes, separates_rules, with_classifiers
@@ -14,7 +14,6 @@ from daemon.control.reload import defaults_of
 from daemon.daemon import Daemon
 from daemon.http import check_libraries
 from daemon.lifecycle import Lifecycle
-from daemon.monitoring.health import Health
 from daemon.monitoring.kit import open_health, open_monitor
 from daemon.parts import DaemonParts
 from daemon.pipeline.classifiers import Classifiers, NoClassifiers
@@ -32,7 +31,11 @@ from daemon.system.tuning import prepare_process
 from detectors.factory import gpus
 from detectors.ranges import wanted_ranges
 
-ReadConfig = Callable[[], Config]
+if TYPE_CHECKING:
+    from daemon.config.root import Config
+    from daemon.monitoring.health import Health
+
+ReadConfig = Callable[[], "Config"]
 
 
 def build(

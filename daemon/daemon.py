@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from daemon.clock import process_age_s
-from daemon.config.root import Config
-from daemon.control.reload import Change
-from daemon.parts import DaemonParts
 from daemon.system import systemd
 from daemon.system.stop import StoppedError, StopToken
 from daemon.system.tuning import check_room
 
 if TYPE_CHECKING:
+    from daemon.config.root import Config
+    from daemon.control.reload import Change
     from daemon.fleet.kit import Fleet
+    from daemon.parts import DaemonParts
 
 log = structlog.get_logger(__name__)
 CUT_SHORT = 5  # exit code of a lossless replay that was stopped before its recordings ended

@@ -6,17 +6,19 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 
-from daemon.clock import Clock
 from daemon.system.background import BackgroundTask
-from daemon.system.limits import Limits
-from daemon.system.runtime import Runtime
 from daemon.system.stop import StopToken
-from daemon.system.watchdog import Pulse
 from detectors.port import DetectorError
+
+if TYPE_CHECKING:
+    from daemon.clock import Clock
+    from daemon.system.limits import Limits
+    from daemon.system.runtime import Runtime
+    from daemon.system.watchdog import Pulse
 
 log = structlog.get_logger(__name__)
 _LEAST_S = 0.05  # for a part whose phase begins when its time is over

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from daemon.analytics.events import EventPublisher
-from daemon.analytics.rules import Rules
-from daemon.control.admission import Admission
-from daemon.control.changes import Changes
 from daemon.control.kit import process_ids
-from daemon.control.overload import Overload
 from daemon.control.plan import PROCESS_BYTES, with_classifiers
-from daemon.control.sources import SourceManager
-from daemon.monitoring.health import Health
-from daemon.monitoring.monitor import Monitor
-from daemon.pipeline.classifiers import Classifiers
-from daemon.pipeline.core import Core
-from daemon.pipeline.lanes import Lanes
-from daemon.publish.kit import Publishing
-from detectors.port import ModelInfo
+
+if TYPE_CHECKING:
+    from daemon.analytics.events import EventPublisher
+    from daemon.analytics.rules import Rules
+    from daemon.control.admission import Admission
+    from daemon.control.changes import Changes
+    from daemon.control.overload import Overload
+    from daemon.control.sources import SourceManager
+    from daemon.monitoring.health import Health
+    from daemon.monitoring.monitor import Monitor
+    from daemon.pipeline.classifiers import Classifiers
+    from daemon.pipeline.core import Core
+    from daemon.pipeline.lanes import Lanes
+    from daemon.publish.kit import Publishing
+    from detectors.port import ModelInfo
 
 
 @dataclass(frozen=True)

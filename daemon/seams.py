@@ -7,24 +7,35 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from daemon.clock import Clock, SystemClock
-from daemon.config.root import Config
-from daemon.control.changes import OpenDetector
-from daemon.control.plan import decoder_backend_of
-from daemon.monitoring.monitor import FrameStatsListener
-from daemon.monitoring.probes import GpuProbe, open_gpu_probe
-from daemon.publish.port import Sink
-from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from daemon.sources.factory import MakeSource, make_source
 from daemon.system.limits import Limits
 from detectors.factory import open_classifier, open_detector
-from detectors.port import ModelInfo
 
 if TYPE_CHECKING:
     from daemon.classification.opening import OpenClassifier
+    from daemon.config.root import Config
+    from daemon.control.changes import OpenDetector
     from daemon.fleet.member import CoordinatorAccess
+    from daemon.monitoring.monitor import FrameStatsListener
+    from daemon.monitoring.probes import GpuProbe
+    from daemon.publish.port import Sink
+    from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
+    from detectors.port import ModelInfo
 
-OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
-FindHardware = Callable[[Config, ModelInfo], DecoderBackend | NoHardwareDecoder]
+    OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
+    FindHardware = Callable[[Config, ModelInfo], DecoderBackend | NoHardwareDecoder]
+
+
+def _find_hardware(config: Config, models: ModelInfo) -> DecoderBackend | NoHardwareDecoder:
+    from daemon.control.decoders import decoder_backend_of
+
+    return decoder_backend_of(config, models)
+
+
+def _open_probe(pids: Callable[[], Iterable[int]]) -> GpuProbe:
+    from daemon.monitoring.probes import open_gpu_probe
+
+    return open_gpu_probe(pids)
 
 
 @dataclass(frozen=True)
@@ -47,8 +58,8 @@ class Seams:
     open_detector: OpenDetector = open_detector
     open_classifier: OpenClassifier = open_classifier
     make_source: MakeSource = make_source
-    find_hardware: FindHardware = decoder_backend_of
-    open_probe: OpenProbe = open_gpu_probe
+    find_hardware: FindHardware = _find_hardware
+    open_probe: OpenProbe = _open_probe
     rows: Sequence[FrameStatsListener] = ()
     sinks: Sequence[Sink] = ()
     coordinator: CoordinatorAccess | None = None

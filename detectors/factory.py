@@ -9,7 +9,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from detectors.known import labels_of
 from detectors.port import (
     BackendUnavailableError,
     Detector,
@@ -89,8 +88,10 @@ def open_detector(backend: Backend, options: Options) -> Detector:
     """
     if backend != "triton" and is_address(options.path):
         raise DetectorError("model.path is an address: set model.backend: triton, or give a file")
-    if options.labels is None and backend != "triton" and (labels := labels_of(options.path)):
-        options = replace(options, labels=labels)
+    if options.labels is None and backend != "triton":
+        from detectors.known import labels_of
+
+        options = replace(options, labels=labels_of(options.path))
     return _open(_available(backend), options)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -231,6 +233,7 @@ def test_no_thread_takes_a_name_that_python_keeps_for_itself() -> None:
 _MAX_PARAMETERS = 8
 _MAX_ATTRIBUTES = 20
 _MAX_LINES = 400
+_MAX_MODULES = 70
 
 
 def _classes(path: Path) -> Iterator[ast.ClassDef]:
@@ -364,6 +367,14 @@ def change(a: Tank, tanks, frozen, packet: library.Packet):
 def test_one_function_builds_a_daemon() -> None:
     """Features attach in their kits."""
     assert len((ROOT / "daemon" / "build.py").read_text().splitlines()) <= 150
+
+
+def test_what_builds_a_daemon_loads_no_feature() -> None:
+    """A kit is a door: it loads its feature when it opens it."""
+    code = "import sys, daemon.build; print(*(name for name in sys.modules if name.split('.')[0] in %r))"
+    command = [sys.executable, "-c", code % (("daemon", "detectors", "calibration", "lookoutd"),)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert len(done.stdout.split()) < _MAX_MODULES, done.stdout
 
 
 def test_time_comes_from_the_clock() -> None:

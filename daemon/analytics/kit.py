@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
-from daemon.analytics.events import EventPublisher, Identity, Stores
-from daemon.analytics.journal import Journal, journal_path
-from daemon.analytics.loops import PYTHON, Loops, fastest_loops
-from daemon.analytics.process.main import RulesOrder
-from daemon.analytics.process.remote import RulesProcess
-from daemon.analytics.snapshots import EventSnapshots
-from daemon.analytics.stages import AnalyticsStages
-from daemon.analytics.track_stage import OnNote
 from daemon.lifecycle import Phase, Steps
-from daemon.pipeline.core import Core
-from lookoutd.messages import Owner
+
+if TYPE_CHECKING:
+    from daemon.analytics.events import EventPublisher
+    from daemon.analytics.loops import Loops
+    from daemon.analytics.process.remote import RulesProcess
+    from daemon.analytics.stages import AnalyticsStages
+    from daemon.analytics.track_stage import OnNote
+    from daemon.pipeline.core import Core
+    from lookoutd.messages import Owner
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +30,10 @@ def open_events(core: Core, owner: Callable[[str], Owner | None] | None) -> Even
     Raises:
         ConfigError: a store cannot be used.
     """
+    from daemon.analytics.events import EventPublisher, Identity, Stores
+    from daemon.analytics.journal import Journal, journal_path
+    from daemon.analytics.snapshots import EventSnapshots
+
     config, life, runtime = core.config.events, core.life, core.runtime
     journal = snapshots = None
     if path := journal_path(config):
@@ -50,6 +54,9 @@ def open_analytics(
         on_compiled: called after the tracker was compiled, when numba is in memory.
         apart: rules have a process of their own, which starts with the first of them.
     """
+    from daemon.analytics.loops import PYTHON, fastest_loops
+    from daemon.analytics.stages import AnalyticsStages
+
     rules = _rules_process(core, events) if apart else None
     core.life.add(Steps("events", join=lambda _: events.flush()), Phase.RULES)
 
@@ -63,6 +70,9 @@ def open_analytics(
 
 
 def _rules_process(core: Core, events: EventPublisher) -> RulesProcess:
+    from daemon.analytics.process.main import RulesOrder
+    from daemon.analytics.process.remote import RulesProcess
+
     config, life = core.config, core.life
     rules = RulesProcess(RulesOrder(config.log, config.model.cache), events, core.runtime)
     limit_s = core.runtime.limits.stop * Phase.RULES.share

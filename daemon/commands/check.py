@@ -33,14 +33,8 @@ from daemon.control.capacity import (
     measure_detector,
     measure_sizes,
 )
-from daemon.control.plan import (
-    PROCESS_BYTES,
-    classifier_options,
-    decoder_backend_of,
-    options_of,
-    planned_processes,
-    with_classifiers,
-)
+from daemon.control.decoders import decoder_backend_of
+from daemon.control.plan import PROCESS_BYTES, classifier_options, options_of, planned_processes, with_classifiers
 from daemon.control.reload import defaults_of
 from daemon.errors import DecodeError, SourceError
 from daemon.monitoring.probes import bus_bytes_per_s, open_gpu_probe

@@ -5,43 +5,39 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import structlog
 
-from daemon.analytics.events import EventPublisher
-from daemon.analytics.rules import Rules
-from daemon.capture.sinks import DaemonSinks, WatchedPackets
-from daemon.config.root import Config
-from daemon.control.admission import UNKNOWN_FPS, Admission
-from daemon.control.capacity import PictureCosts, measure_sizes
-from daemon.control.changes import Changes, ModelLoader, OpenDetector
-from daemon.control.decoder_rate import DecoderRate
-from daemon.control.model_trial import try_model
-from daemon.control.overload import Overload
-from daemon.control.sources import SourceManager
 from daemon.lifecycle import Closing, Phase, Steps
-from daemon.log import set_level
-from daemon.monitoring.health import Health
-from daemon.monitoring.monitor import Monitor
-from daemon.pipeline.board import FrameBoard
-from daemon.pipeline.core import Core
-from daemon.pipeline.lanes import Lanes
-from daemon.pipeline.ledger import Ledger
-from daemon.pipeline.views import SourceViews
-from daemon.publish.publisher import Publisher
-from daemon.sources.decode import NVDEC, DecoderBackend, NoHardwareDecoder
-from daemon.sources.factory import MakeSource
-from daemon.system.gpus import name_visible_gpus
-from daemon.system.mps import Mps
-from daemon.system.tuning import configure_gc_and_switch_interval
-from detectors.factory import gpus, open_detector
-from detectors.port import Detector, HostImage
-from lookoutd.messages import State, VideoFormat
+
+if TYPE_CHECKING:
+    from daemon.analytics.events import EventPublisher
+    from daemon.analytics.rules import Rules
+    from daemon.capture.sinks import WatchedPackets
+    from daemon.config.root import Config
+    from daemon.control.admission import Admission
+    from daemon.control.capacity import PictureCosts
+    from daemon.control.changes import Changes, ModelLoader, OpenDetector
+    from daemon.control.overload import Overload
+    from daemon.control.sources import SourceManager
+    from daemon.monitoring.health import Health
+    from daemon.monitoring.monitor import Monitor
+    from daemon.pipeline.board import FrameBoard
+    from daemon.pipeline.core import Core
+    from daemon.pipeline.lanes import Lanes
+    from daemon.pipeline.ledger import Ledger
+    from daemon.pipeline.views import SourceViews
+    from daemon.publish.publisher import Publisher
+    from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
+    from daemon.sources.factory import MakeSource
+    from detectors.port import Detector
+    from lookoutd.messages import State, VideoFormat
 
 log = structlog.get_logger(__name__)
-Reload = Callable[[Config], Callable[[], None]]
+Reload = Callable[["Config"], Callable[[], None]]
 """Reads what a part needs again; the function that it returns puts it into use."""
 
 
@@ -51,6 +47,10 @@ def open_gpu(core: Core, *, shares: bool) -> None:
     Args:
         shares: capture processes use it too.
     """
+    from daemon.system.gpus import name_visible_gpus
+    from daemon.system.mps import Mps
+    from detectors.factory import gpus
+
     if gpus() and (reason := core.opener.open("asking for the names of GPUs", name_visible_gpus)):
         log.warning("GPUs have no names: figures may be of others", reason=reason)
     if shares and core.config.gpu.mps == "auto":
@@ -62,6 +62,10 @@ def open_gpu(core: Core, *, shares: bool) -> None:
 
 def measure(core: Core, backend: DecoderBackend | NoHardwareDecoder, detector: Detector) -> PictureCosts:
     """The detector's rate on pictures like the sources'. It has no lanes yet."""
+    from daemon.control.capacity import measure_sizes
+    from daemon.sources.decode import NoHardwareDecoder
+    from detectors.port import HostImage
+
     width, height = core.config.gpu.frame_size
     grey = HostImage(np.full((height, width, 3), 114, np.uint8))
     picture = grey if isinstance(backend, NoHardwareDecoder) else detector.sample(width, height)
@@ -83,6 +87,10 @@ def open_admission(
     Args:
         costs: None without admission.
     """
+    from daemon.control.admission import UNKNOWN_FPS, Admission
+    from daemon.control.decoder_rate import DecoderRate
+    from daemon.sources.decode import NVDEC
+
     mode = core.config.admission
     if mode == "off" or costs is None:
         return Admission()
@@ -139,6 +147,9 @@ def open_sources(
     packets: WatchedPackets,
 ) -> SourceManager:
     """The sources; see `start_with_sources`."""
+    from daemon.capture.sinks import DaemonSinks
+    from daemon.control.sources import SourceManager
+
     sinks = DaemonSinks(board, core.ledger, announcements.announce, admission, announcements.forget, packets=packets)
     sources = SourceManager(core.config, backend, make_source, sinks, core.runtime)
     clock = core.runtime.clock
@@ -154,6 +165,7 @@ def process_ids(sources: SourceManager, rules: Rules) -> list[int]:
 
 def start_with_sources(core: Core, sources: SourceManager) -> None:
     """Attach the sources, after all that they need."""
+    from daemon.system.tuning import configure_gc_and_switch_interval
 
     def tune() -> None:
         configure_gc_and_switch_interval(captures=sources.captures_locally)
@@ -167,6 +179,10 @@ def model_loader(open_one: OpenDetector, reserved: int) -> ModelLoader:
     Args:
         reserved: bytes of GPU memory planned for classifiers.
     """
+    from daemon.control.changes import ModelLoader
+    from daemon.control.model_trial import try_model
+    from detectors.factory import open_detector
+
     return ModelLoader(open_one, try_model if open_one is open_detector else None, reserved)
 
 
@@ -177,6 +193,8 @@ def open_changes(
     Args:
         reloads: of parts that read files of their own.
     """
+    from daemon.control.changes import Changes
+
     changes = Changes(core.config, sources, lanes, loader, partial(_reload_settings, monitor, reloads), core.runtime)
     return core.life.add(changes, Phase.INTAKE)
 
@@ -186,6 +204,8 @@ def _reload_settings(monitor: Monitor, reloads: Sequence[Reload], new: Config) -
     Raises:
         ConfigError: a file cannot be read.
     """
+    from daemon.log import set_level
+
     found = [reload(new) for reload in reloads]
 
     def apply() -> None:

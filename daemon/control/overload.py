@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 
-from daemon.clock import Clock
-from lookoutd.messages import Metrics
+if TYPE_CHECKING:
+    from daemon.clock import Clock
+    from lookoutd.messages import Metrics
 
 log = structlog.get_logger(__name__)
 _LOST_SHARE, _CALM_SHARE = 0.05, 0.01

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from daemon.config.model import ClassifierConfig
-from daemon.config.root import Config
 from daemon.config.sources import AvConfig, SourceConfig
 from daemon.control.reload import least_confidence, sizes_of
-from daemon.errors import ConfigError
 from daemon.pipeline.board import PATIENT_DEPTH
-from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
-from daemon.sources.factory import probe_decoder
-from daemon.sources.nvdec.costs import decoder_bytes
 from detectors.port import ModelInfo, Options, PostprocessParams
+
+if TYPE_CHECKING:
+    from daemon.config.model import ClassifierConfig
+    from daemon.config.root import Config
 
 PROCESS_BYTES = 560 << 20  # of the GPU for each further process; measured on one H200
 _MAX_BOXES = 1024  # boxes a picture
@@ -78,28 +77,6 @@ def classifier_options(config: Config, row: ClassifierConfig) -> Options:
     )
 
 
-def decoder_backend_of(config: Config, model: ModelInfo) -> DecoderBackend | NoHardwareDecoder:
-    """The GPU's decoder, if lanes can read its pictures. Sources may start to use it later.
-
-    Args:
-        model: with the memory of all models in its plan.
-
-    Raises:
-        ConfigError: a source requires it and it cannot be used.
-    """
-    if model.gpu is None:
-        found: DecoderBackend | NoHardwareDecoder = NoHardwareDecoder(
-            f"the {model.backend} backend reads pictures in host memory"
-        )
-    else:
-        found = probe_decoder(model.gpu, surfaces_of(config), decoding_memory(config, model))
-    if isinstance(found, NoHardwareDecoder):
-        for source in _gpu_sources(config):
-            if source.decode == "nvdec":
-                raise ConfigError(f"sources, id {source.id}: decode: nvdec is not possible: {found.reason}")
-    return found
-
-
 def with_classifiers(model: ModelInfo, classifiers: Mapping[str, ModelInfo]) -> ModelInfo:
     """A model with the memory of the classifiers beside it in its plan, a row for each name."""
     rows = ((f"classifier {name}", info.memory_bytes) for name, info in classifiers.items())
@@ -131,7 +108,7 @@ def planned_processes(config: Config) -> int:
     if config.capture_processes == "auto":
         if config.fleet.coordinator is not None:  # its sources come later
             return _MAX_PROCESSES
-        return processes_of(config, len(_gpu_sources(config)), on_gpu=True)
+        return processes_of(config, len(gpu_sources(config)), on_gpu=True)
     return processes_of(config, len(remote_sources(config.active)), on_gpu=True)
 
 
@@ -164,11 +141,13 @@ def _models_memory(config: Config) -> int | None:
         return None
     if config.fleet.coordinator is not None:  # its sources come later
         return (limit << 20) // 2
-    needed = len(_gpu_sources(config)) * decoder_bytes("hevc", *config.gpu.frame_size, surfaces_of(config))
+    from daemon.sources.nvdec.costs import decoder_bytes
+
+    needed = len(gpu_sources(config)) * decoder_bytes("hevc", *config.gpu.frame_size, surfaces_of(config))
     needed += planned_processes(config) * PROCESS_BYTES
     return (limit << 20) - min(needed, (limit << 20) * 3 // 4)
 
 
-def _gpu_sources(config: Config) -> list[AvConfig]:
+def gpu_sources(config: Config) -> list[AvConfig]:
     """The sources that use the GPU's decoder."""
     return [source for source in config.active if isinstance(source, AvConfig) and source.wants_gpu]

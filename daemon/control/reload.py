@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from daemon.config.model import ModelConfig
-from daemon.config.root import Config
-from daemon.config.sources import SourceConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.stages import Defaults
-from detectors.port import Size
+
+if TYPE_CHECKING:
+    from daemon.config.model import ModelConfig
+    from daemon.config.root import Config
+    from daemon.config.sources import SourceConfig
+    from detectors.port import Size
 
 _HOT = ("sources", "model", "tracking")
 _HOT_KEYS = {"log": ("level",), "monitor": ("interval_s", "stall_after_s")}

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from daemon.clock import Clock
-from daemon.config.root import MonitorConfig
 from daemon.lifecycle import Lifecycle, Phase, Steps
-from daemon.monitoring.health import Health
-from daemon.monitoring.monitor import FrameStatsListener, Monitor, MonitoredParts, Sources
-from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe
-from daemon.pipeline.core import Core
-from daemon.publish.publisher import Publisher
-from daemon.system.affinity import Affinity
-from daemon.system.stop import StopToken
-from lookoutd.messages import ClassifierMetrics, Metrics
+
+if TYPE_CHECKING:
+    from daemon.clock import Clock
+    from daemon.config.root import MonitorConfig
+    from daemon.monitoring.health import Health
+    from daemon.monitoring.monitor import FrameStatsListener, Monitor, Sources
+    from daemon.monitoring.probes import GpuProbe
+    from daemon.pipeline.core import Core
+    from daemon.publish.publisher import Publisher
+    from daemon.system.stop import StopToken
+    from lookoutd.messages import ClassifierMetrics, Metrics
 
 Pids = Callable[[], list[int]]
 
@@ -24,6 +26,8 @@ def open_health(config: MonitorConfig, life: Lifecycle, clock: Clock, stop: Stop
     Args:
         stop: of the daemon; set when a part fails.
     """
+    from daemon.monitoring.health import Health
+
     health = Health(config.stuck_after_s, clock, stop)
     life.add(Steps("watchdog", start=health.watchdog.start, join=health.watchdog.stop), Phase.WATCHDOG)
     return health
@@ -51,6 +55,10 @@ def open_monitor(
     Raises:
         ConfigError: the file of frames cannot be written.
     """
+    from daemon.monitoring.monitor import Monitor, MonitoredParts
+    from daemon.monitoring.probes import GpuReader, ProcessProbe
+    from daemon.system.affinity import Affinity
+
     clock = core.runtime.clock
     parts = MonitoredParts(
         core.ledger,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from daemon.pipeline.lane import Follower
-from daemon.pipeline.stages import Analytics
-from detectors.port import ModelInfo
-from lookoutd.messages import ClassifierMetrics
+if TYPE_CHECKING:
+    from daemon.pipeline.lane import Follower
+    from daemon.pipeline.stages import Analytics
+    from detectors.port import ModelInfo
+    from lookoutd.messages import ClassifierMetrics
 
 
 class Classifiers(Protocol):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from daemon.config.root import Config
-from daemon.lifecycle import Lifecycle
-from daemon.pipeline.ledger import Ledger
-from daemon.pipeline.outbox import Outbox
-from daemon.system.opener import Opener
-from daemon.system.runtime import Runtime
+if TYPE_CHECKING:
+    from daemon.config.root import Config
+    from daemon.lifecycle import Lifecycle
+    from daemon.pipeline.ledger import Ledger
+    from daemon.pipeline.outbox import Outbox
+    from daemon.system.opener import Opener
+    from daemon.system.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 
-from daemon.config.root import Config
 from daemon.lifecycle import Closing, Phase, Steps
-from daemon.pipeline.board import BoardRules, FrameBoard
-from daemon.pipeline.core import Core
-from daemon.pipeline.lane import Follower, Observer, Pipeline
-from daemon.pipeline.lanes import Lanes
-from daemon.pipeline.stages import Analytics, Defaults
-from daemon.pipeline.views import SourceViews, check_views
-from daemon.system.stop import StopToken
-from detectors.factory import passed_over
-from detectors.port import Detector, ModelInfo
+
+if TYPE_CHECKING:
+    from daemon.config.root import Config
+    from daemon.pipeline.board import FrameBoard
+    from daemon.pipeline.core import Core
+    from daemon.pipeline.lane import Follower, Observer
+    from daemon.pipeline.lanes import Lanes
+    from daemon.pipeline.stages import Analytics, Defaults
+    from daemon.pipeline.views import SourceViews
+    from daemon.system.stop import StopToken
+    from detectors.port import Detector, ModelInfo
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +51,10 @@ def open_detection(
     Raises:
         ConfigError: the model does not have a label of the configuration, or its results cannot be merged.
     """
+    from daemon.pipeline.lane import Pipeline
+    from daemon.pipeline.lanes import Lanes
+    from daemon.pipeline.views import SourceViews, check_views
+
     config, info = core.config, detector.info
     with ExitStack() as undo:
         undo.callback(detector.close)
@@ -73,6 +79,8 @@ def open_detection(
 
 
 def _log_model(config: Config, info: ModelInfo) -> None:
+    from detectors.factory import passed_over
+
     log.info("model", **{key: getattr(info, key) for key in ("name", "digest", "head", "backend", "precision")})
     if config.model.backend == "auto":
         for row in passed_over(info.backend):
@@ -84,6 +92,8 @@ def _log_model(config: Config, info: ModelInfo) -> None:
 
 
 def _board_of(core: Core, info: ModelInfo) -> FrameBoard:
+    from daemon.pipeline.board import BoardRules, FrameBoard
+
     config = core.config
     rules = BoardRules(
         depth=config.board.depth if config.board.mode == "lossless" else None,

@@ -6,14 +6,16 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from daemon.pipeline.frames import FrameInfo
-from daemon.pipeline.ledger import Ledger
-from detectors.detections import Detections
-from detectors.port import StageTimes
-from lookoutd.messages import Counts, Event, Metrics, Model, Status
+if TYPE_CHECKING:
+    from daemon.pipeline.frames import FrameInfo
+    from daemon.pipeline.ledger import Ledger
+    from detectors.detections import Detections
+    from detectors.port import StageTimes
+    from lookoutd.messages import Counts, Event, Metrics, Model, Status
 
 
 class Served(msgspec.Struct, frozen=True):

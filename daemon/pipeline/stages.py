@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from daemon.config.root import Config
-from daemon.config.sources import SourceConfig
 from daemon.errors import ConfigError
-from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections, no_tracks, selected
 from detectors.joining import joined
+
+if TYPE_CHECKING:
+    from daemon.config.root import Config
+    from daemon.config.sources import SourceConfig
+    from daemon.pipeline.frames import FrameInfo
 
 _MAX_REMOVED = 1000  # removed sources whose filter is kept: a lane may still have a frame of each
 

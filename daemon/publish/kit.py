@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 
-from daemon.config.root import Config
 from daemon.lifecycle import Phase, Steps
-from daemon.pipeline.core import Core
-from daemon.publish.build import BoxEncoder
-from daemon.publish.fence import Fence
-from daemon.publish.masks import MaskEncoder
-from daemon.publish.packets import PacketPublisher
-from daemon.publish.port import Sink
-from daemon.publish.publisher import Publisher
-from daemon.publish.zeromq import ZeroMqSink
-from daemon.system.stop import StopToken
+
+if TYPE_CHECKING:
+    from daemon.config.root import Config
+    from daemon.pipeline.core import Core
+    from daemon.publish.build import BoxEncoder
+    from daemon.publish.fence import Fence
+    from daemon.publish.packets import PacketPublisher
+    from daemon.publish.port import Sink
+    from daemon.publish.publisher import Publisher
+    from daemon.publish.zeromq import ZeroMqSink
+    from daemon.system.stop import StopToken
 
 log = structlog.get_logger(__name__)
 _POLL_S = 0.05
@@ -50,6 +52,12 @@ def open_publishing(core: Core, fence: Fence, further_sinks: Sequence[Sink]) -> 
     Raises:
         ConfigError: see `ZeroMqSink`.
     """
+    from daemon.publish.build import BoxEncoder
+    from daemon.publish.masks import MaskEncoder
+    from daemon.publish.packets import PacketPublisher
+    from daemon.publish.publisher import Publisher
+    from daemon.publish.zeromq import ZeroMqSink
+
     config, life, runtime = core.config.publisher, core.life, core.runtime
     socket = ZeroMqSink(config, runtime.clock)
     boxes = BoxEncoder(MaskEncoder(config.masks, config.max_masks, core.ledger))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from daemon.config.sources import AvConfig, CameraConfig, SourceConfig
-from daemon.sources.decode import DecoderBackend, DecoderPool, NoHardwareDecoder, UnsuitableError
 from daemon.sources.port import Source
 
-MakeSource = Callable[[SourceConfig, DecoderPool], Source]
+if TYPE_CHECKING:
+    from daemon.sources.decode import DecoderBackend, DecoderPool, NoHardwareDecoder
+
+MakeSource = Callable[[SourceConfig, "DecoderPool"], Source]
 
 
 def make_source(config: SourceConfig, decoder_pool: DecoderPool | None = None) -> Source:
@@ -33,6 +36,7 @@ def probe_decoder(device: int, surfaces: int, memory: int | None) -> DecoderBack
         surfaces: pictures of each source that may be in use at once.
         memory: bytes of the GPU for all sources, None for no limit.
     """
+    from daemon.sources.decode import NoHardwareDecoder, UnsuitableError
     from daemon.sources.nvdec.backend import NvdecBackend
     from daemon.sources.nvdec.trial import probe
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 
-from daemon.clock import Clock
 from daemon.errors import LookoutError
 from daemon.system.background import BackgroundTask
-from daemon.system.limits import Limits
 from daemon.system.stop import StoppedError, StopToken
 from detectors.port import DetectorError, DetectorUnavailableError
+
+if TYPE_CHECKING:
+    from daemon.clock import Clock
+    from daemon.system.limits import Limits
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

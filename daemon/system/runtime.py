@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from daemon.clock import Clock
 from daemon.system.limits import Limits
-from daemon.system.watchdog import Watchdog
 from detectors.ranges import NoRanges, Ranges
+
+if TYPE_CHECKING:
+    from daemon.clock import Clock
+    from daemon.system.watchdog import Watchdog
 
 
 @dataclass(frozen=True)

@@ -327,7 +327,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None
 
 def test_cameras_that_come_later_get_the_gpus_decoder() -> None:
     """D17: a daemon that began with a drawn street asked for none, and cameras were then decoded by the CPU."""
-    from daemon.control.plan import decoder_backend_of
+    from daemon.control.decoders import decoder_backend_of
     from detectors.port import ModelInfo
 
     info = ModelInfo("m", "d", "fp16", "trt", "yolov8", (640, 640), ("a",), 8, gpu=99)
