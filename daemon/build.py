@@ -21,12 +21,12 @@ from daemon.pipeline.core import Core
 from daemon.pipeline.kit import open_detection
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
-from daemon.publish.fence import NoFence
 from daemon.publish.kit import await_subscriber, open_publishing
+from daemon.publish.ownership_fence import NoFence
 from daemon.seams import Seams
 from daemon.system.opener import Opener
 from daemon.system.runtime import Runtime
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from daemon.system.tuning import prepare_process
 from detectors.factory import gpus
 from detectors.ranges import wanted_ranges

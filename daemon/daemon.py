@@ -12,7 +12,7 @@ import structlog
 
 from daemon.clock import process_age_s
 from daemon.system import systemd
-from daemon.system.stop import StoppedError, StopToken
+from daemon.system.stop_token import StoppedError, StopToken
 from daemon.system.tuning import check_room
 
 if TYPE_CHECKING:

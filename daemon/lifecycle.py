@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import structlog
 
 from daemon.system.background import BackgroundTask
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.port import DetectorError
 
 if TYPE_CHECKING:
     from daemon.clock import Clock
-    from daemon.system.limits import Limits
     from daemon.system.runtime import Runtime
+    from daemon.system.time_limits import Limits
     from daemon.system.watchdog import Pulse
 
 log = structlog.get_logger(__name__)

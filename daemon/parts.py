@@ -9,7 +9,7 @@ from daemon.control.kit import process_ids
 from daemon.control.plan import PROCESS_BYTES, with_classifiers
 
 if TYPE_CHECKING:
-    from daemon.analytics.events import EventPublisher
+    from daemon.analytics.event_publisher import EventPublisher
     from daemon.analytics.rules import Rules
     from daemon.control.admission import Admission
     from daemon.control.changes import Changes

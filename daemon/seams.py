@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from daemon.clock import Clock, SystemClock
 from daemon.sources.factory import MakeSource, make_source
-from daemon.system.limits import Limits
+from daemon.system.time_limits import Limits
 from detectors.factory import open_classifier, open_detector
 
 if TYPE_CHECKING:
-    from daemon.classification.opening import OpenClassifier
+    from daemon.classification.open_models import OpenClassifier
     from daemon.config.root import Config
     from daemon.control.changes import OpenDetector
     from daemon.fleet.member import CoordinatorAccess

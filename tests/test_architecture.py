@@ -48,7 +48,7 @@ _ASSIGNED_FOR_EACH_BOX = {
 
 # Of the daemon, lowest first: each imports only what stands before it. A file at the top of daemon/ is a package.
 LAYERS = (
-    ("errors", "clock", "appended_file", "files", "redact", "validation", "places", "geometry", "schedule"),
+    ("errors", "clock", "appended_file", "files", "redact", "validation", "error_places", "geometry", "schedule"),
     ("rule_config",),
     ("view_config", "url_config", "fleet_config", "batch_config"),
     ("config",),

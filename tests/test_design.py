@@ -15,7 +15,7 @@ DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 _ROOM = re.compile(r"^\d+\. `([\w.]+): ([\w.]+)` — \S")
 _MAX_FRAME, _MAX_FRAME_WITH_PROCESS = 15, 20
 _MAX_EVENT, _MAX_EVENT_WITH_PROCESS = 11, 16
-_FORK = ("daemon.analytics.events", "EventPublisher.deliver")  # where the way to the journal begins
+_FORK = ("daemon.analytics.event_publisher", "EventPublisher.deliver")  # where the way to the journal begins
 Room = tuple[str, str]
 
 
@@ -53,9 +53,9 @@ def test_each_room_is_in_the_tree_and_entered_once(title: str) -> None:
 
 
 def test_a_room_that_is_not_there_is_found() -> None:
-    assert _is_there(("daemon.pipeline.board", "FrameBoard.put"))
-    assert not _is_there(("daemon.pipeline.board", "FrameBoard.no_such"))
-    assert not _is_there(("daemon.pipeline.board", "put"))
+    assert _is_there(("daemon.pipeline.frame_board", "FrameBoard.put"))
+    assert not _is_there(("daemon.pipeline.frame_board", "FrameBoard.no_such"))
+    assert not _is_there(("daemon.pipeline.frame_board", "put"))
     assert not _is_there(("daemon.no_such", "put"))
 
 

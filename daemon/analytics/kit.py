@@ -11,7 +11,7 @@ import structlog
 from daemon.lifecycle import Phase, Steps
 
 if TYPE_CHECKING:
-    from daemon.analytics.events import EventPublisher
+    from daemon.analytics.event_publisher import EventPublisher
     from daemon.analytics.loops import Loops
     from daemon.analytics.process.remote import RulesProcess
     from daemon.analytics.stages import AnalyticsStages
@@ -30,7 +30,7 @@ def open_events(core: Core, owner: Callable[[str], Owner | None] | None) -> Even
     Raises:
         ConfigError: a store cannot be used.
     """
-    from daemon.analytics.events import EventPublisher, Identity, Stores
+    from daemon.analytics.event_publisher import EventPublisher, Identity, Stores
     from daemon.analytics.journal import Journal, journal_path
     from daemon.analytics.snapshots import EventSnapshots
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daemon.analytics.event import EndReason
-from daemon.analytics.placed import PlacedEvaluator, ns_of
+from daemon.analytics.place_rules import PlacedEvaluator, ns_of
 from daemon.analytics.rule_context import FREE, NEVER, Direction, RuleContext, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track

@@ -18,7 +18,7 @@ from daemon.analytics.event import EndReason
 from daemon.analytics.gates import GateEvaluator
 from daemon.analytics.lines import LineEvaluator
 from daemon.analytics.objects import ObjectEvaluator
-from daemon.analytics.placed import weight_of
+from daemon.analytics.place_rules import weight_of
 from daemon.analytics.rule_context import NEVER, Evaluator, OnEvent, RuleContext
 from daemon.analytics.timeline import Stamp, Timeline
 from daemon.analytics.track import MARGIN, Box, SeenTracks, Track

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from daemon.analytics.broad_phase import Search
-from daemon.analytics.events import EventPublisher
+from daemon.analytics.event_publisher import EventPublisher
 from daemon.analytics.loops import Loops, fastest_loops
 from daemon.analytics.rules import RuleBook, Rules, RulesStage
 from daemon.analytics.source_rules import RuleSet

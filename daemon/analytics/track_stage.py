@@ -10,7 +10,7 @@ import structlog
 
 from daemon.analytics.grouping import Grouping
 from daemon.analytics.loops import Loops, fastest_loops
-from daemon.analytics.pace import note_on_pace
+from daemon.analytics.rate_for_tracking import note_on_pace
 from daemon.analytics.source_tracks import SourceTracks
 from daemon.analytics.track_step import MAX_TRACKS
 from daemon.analytics.tracker import TrackSettings, track

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daemon.analytics.grouping import Grouping
-from daemon.analytics.pace import LEAST_FPS
+from daemon.analytics.rate_for_tracking import LEAST_FPS
 from daemon.analytics.source_time import INTERVALS
 from daemon.analytics.source_tracks import SourceTracks
 from daemon.analytics.track_step import Integers, Step, StepInput, StepOutput

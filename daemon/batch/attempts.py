@@ -15,7 +15,7 @@ from daemon.batch.folder import Result, ResultFolder
 from daemon.batch.records import Header
 from daemon.batch.settings import Recipe
 from daemon.batch.writer import ResultWriter
-from daemon.system.stop import StoppedError, StopToken
+from daemon.system.stop_token import StoppedError, StopToken
 from lookoutd.messages import Model
 
 _BLOCK = 1 << 20

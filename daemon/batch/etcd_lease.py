@@ -12,7 +12,7 @@ import structlog
 from daemon.clock import Clock
 from daemon.etcd.client import EtcdClient
 from daemon.etcd.errors import EtcdAwayError, EtcdError, LeaseNotFoundError
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
 _MARGIN = 0.1  # share of the lease's time by which a claim ends here before it ends in etcd

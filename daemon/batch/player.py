@@ -18,7 +18,7 @@ from daemon.daemon import Daemon
 from daemon.errors import LookoutError
 from daemon.pipeline.ledger import Counts
 from daemon.seams import Seams
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from lookoutd.messages import Model
 
 _CHANGE_S = 120.0  # limit for a change of the sources

@@ -28,7 +28,7 @@ from daemon.batch.store import (
 from daemon.clock import Bell, Clock
 from daemon.errors import LookoutError
 from daemon.redact import printable, scrub
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from lookoutd.messages import Model
 
 log = structlog.get_logger(__name__)

@@ -14,7 +14,8 @@ from daemon.bench.usage import Meter, Sample, Usage
 from daemon.daemon import CUT_SHORT, Daemon
 from daemon.errors import LookoutError
 from daemon.monitoring.probes import GpuProbe, open_gpu_probe
-from daemon.pipeline.ledger import CAUSES, Counts
+from daemon.pipeline.drop_causes import CAUSES
+from daemon.pipeline.ledger import Counts
 from daemon.system.gpus import name_visible_gpus
 from lookoutd.messages import VideoFormat
 

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from daemon.errors import LookoutError
-from daemon.pipeline.ledger import CAUSES, Rows
+from daemon.pipeline.drop_causes import CAUSES
+from daemon.pipeline.ledger import Rows
 from lookoutd.messages import Detections, Latency
 
 

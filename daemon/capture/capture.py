@@ -14,18 +14,18 @@ from typing import Any
 import structlog
 from av.packet import Packet
 
-from daemon.capture.allowance import Allowance
 from daemon.capture.condition import SourceCondition
 from daemon.capture.delivery import Delivery
 from daemon.capture.library import DetachedError, LibraryCalls
+from daemon.capture.rate_allowance import Allowance
 from daemon.capture.sinks import DETACHED, CaptureSinks
 from daemon.capture.timing import Backoff
 from daemon.clock import Bell, Clock
 from daemon.config.sources import ReconnectConfig, SourceConfig
 from daemon.errors import DecodeError, LoginRefusedError, PoisonedError, SourceError
-from daemon.pipeline.board import Cause
+from daemon.pipeline.drop_causes import GiveUp
 from daemon.sources.port import PacketReader, Picture, Reader, Source
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.port import Image
 from lookoutd.messages import State, VideoFormat
 
@@ -105,7 +105,7 @@ class Capture:
         """Let the board wake this capture. Call it once `wake` is set, before the thread starts."""
         self._sinks.board.listen(self.id, self.wake)
 
-    def stop(self, drop_cause: Cause = "shutdown") -> None:
+    def stop(self, drop_cause: GiveUp = "shutdown") -> None:
         """Ask the capture to end; a frame that waits for room is then dropped for this cause."""
         self._delivery.give_up_as(drop_cause)
         self._stop.set()

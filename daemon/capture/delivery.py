@@ -8,7 +8,7 @@ from daemon.capture.library import DetachedError, LibraryCalls
 from daemon.capture.sinks import DETACHED, Board, FrameCounters
 from daemon.capture.timing import CameraClock
 from daemon.clock import Clock
-from daemon.pipeline.board import Cause
+from daemon.pipeline.drop_causes import GiveUp
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.port import Picture
 from detectors.port import Image
@@ -34,7 +34,7 @@ class Delivery:
         self._source, self._library, self._clock = source, library, clock
         self._board, self._ledger = board, ledger
         self.seq = self.first_seq = self.held_ns = 0
-        self._give_up: Cause = "shutdown"
+        self._give_up: GiveUp = "shutdown"
         self._session = ""
         self._camera_clock: CameraClock | None = None
         self._pending: Frame | None = None  # waits for room on the board
@@ -109,7 +109,7 @@ class Delivery:
         self._pending = frame
         return False
 
-    def give_up_as(self, cause: Cause) -> None:
+    def give_up_as(self, cause: GiveUp) -> None:
         """The cause of the drop of a frame that waits for room when the capture stops."""
         self._give_up = cause
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from daemon.config.sources import SourceConfig
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from lookoutd.messages import State, VideoFormat
 
 

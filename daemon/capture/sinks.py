@@ -9,7 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from daemon.pipeline.board import Cause, FrameBoard
+from daemon.pipeline.drop_causes import GiveUp
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.sources.port import PacketInfo
@@ -41,12 +42,12 @@ ADMITTED.set_result(None)
 
 
 class Board(Protocol):
-    """Takes frames: `daemon.pipeline.board.FrameBoard`, or its stand-in in a capture process."""
+    """Takes frames: `daemon.pipeline.frame_board.FrameBoard`, or its stand-in in a capture process."""
 
     @property
     def live(self) -> bool: ...
     def listen(self, source: str, wake: Callable[[], None]) -> None: ...
-    def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool: ...
+    def put(self, frame: Frame, *, give_up: GiveUp | None = None, hold_ns: int = 0) -> bool: ...
     def is_settled(self, source: str) -> bool: ...
 
 
@@ -142,7 +143,7 @@ class _Detached:
         """Announce."""
 
     def listen(self, source: str, wake: Callable[[], None]) -> None: ...
-    def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:  # noqa: ARG002
+    def put(self, frame: Frame, *, give_up: GiveUp | None = None, hold_ns: int = 0) -> bool:  # noqa: ARG002
         return True
 
     def is_settled(self, source: str) -> bool:  # noqa: ARG002

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from daemon.analytics.event import Event
-from daemon.classification.opening import OpenClassifier, open_classifiers
+from daemon.classification.open_models import OpenClassifier, open_classifiers
 from daemon.classification.second_stage import SecondStage
 from daemon.lifecycle import Phase
 from daemon.pipeline.core import Core

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from daemon.batch.clips import Clip, find_clips
 from daemon.batch.folder import ResultFolder
-from daemon.batch.opening import open_store
+from daemon.batch.open_store import open_store
 from daemon.batch.player import DaemonPlayer
 from daemon.batch.progress import BatchProgress, LineProgress, TerminalProgress
 from daemon.batch.settings import recipe_of
@@ -30,7 +30,7 @@ from daemon.config.root import Config, LogConfig, check
 from daemon.log import logging
 from daemon.redact import printable
 from daemon.system.signals import stopping_on_signals
-from daemon.system.stop import StoppedError, StopToken
+from daemon.system.stop_token import StoppedError, StopToken
 from daemon.system.tuning import disable_core_dumps
 
 

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from daemon.analytics.pace import note_on_pace
+from daemon.analytics.rate_for_tracking import note_on_pace
 from daemon.analytics.stages import AnalyticsStages
-from daemon.classification.opening import open_classifiers
+from daemon.classification.open_models import open_classifiers
 from daemon.classification.second_stage import check_wanted
 from daemon.commands.drawn_rules import draw_rules
 from daemon.commands.obstacles import obstacles

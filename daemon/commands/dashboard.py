@@ -14,7 +14,7 @@ from daemon.errors import ConfigError, LookoutError
 from daemon.log import logging
 from daemon.redact import Secret
 from daemon.system.signals import stopping_on_signals
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from daemon.system.tuning import disable_core_dumps, raise_nofile_limit
 
 _POLL_S = 0.5

@@ -18,14 +18,14 @@ from daemon.commands.fleet_rows import Placing, rows_of, source_records
 from daemon.config.load import load_fleet, load_raw
 from daemon.errors import ConfigError, LookoutError
 from daemon.fleet import operations
-from daemon.fleet.opening import open_coordinator
+from daemon.fleet.open_coordinator import open_coordinator
 from daemon.fleet.operations import Backup, listed
 from daemon.fleet.port import Coordinator
 from daemon.fleet.records import FleetView
 from daemon.fleet.status import FleetStatus, status_of
 from daemon.fleet_config import FleetConfig, check_fleet
 from daemon.redact import printable
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 NOT_IN_TIME = 1  # exit code
 _POLL_S = 0.25

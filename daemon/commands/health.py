@@ -12,7 +12,7 @@ from daemon.config.publisher import PublisherConfig
 from daemon.config.root import Config
 from daemon.dashboard.addresses import own_http
 from daemon.errors import ConfigError
-from daemon.publish.curve import secret_key
+from daemon.publish.curve_keys import secret_key
 from daemon.system.http_client import HttpRequest, fetch, unverified_tls
 from lookoutd.client import Subscriber
 

@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 
 from daemon.commands.check import check
+from daemon.commands.command_line_config import TypedConfig
 from daemon.commands.from_arguments import save, sources_of
-from daemon.commands.typed import TypedConfig
 from daemon.errors import LookoutError
 
 

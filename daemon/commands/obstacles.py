@@ -13,7 +13,7 @@ from daemon.clock import SystemClock
 from daemon.config.http import HttpConfig
 from daemon.config.root import Config
 from daemon.errors import ConfigError, LookoutError
-from daemon.fleet.opening import open_coordinator
+from daemon.fleet.open_coordinator import open_coordinator
 from daemon.fleet_config import FleetConfig
 from daemon.http import check_libraries
 from daemon.publish.zeromq import try_endpoint

@@ -17,7 +17,7 @@ from daemon.errors import ConfigError
 from daemon.log import logging
 from daemon.redact import Secret
 from daemon.system.signals import stopping_on_signals
-from daemon.system.stop import StoppedError, StopToken
+from daemon.system.stop_token import StoppedError, StopToken
 from daemon.system.tuning import disable_core_dumps
 
 

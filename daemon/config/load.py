@@ -11,10 +11,10 @@ from daemon.config.root import Config, PageConfig, check
 from daemon.config.section import Section, anchored
 from daemon.config.sources import SourceConfig, check_source
 from daemon.config.text import Loader, check_variables, hook, hook_as_written
+from daemon.error_places import together
 from daemon.errors import ConfigError
 from daemon.files import read_text
 from daemon.fleet_config import FleetConfig, check_fleet
-from daemon.places import together
 from daemon.validation import convert, read_yaml
 
 

@@ -30,7 +30,7 @@ from daemon.pipeline.stages import BoxFilter
 from daemon.system import systemd
 from daemon.system.background import BackgroundTask
 from daemon.system.runtime import Runtime
-from daemon.system.stop import StoppedError, StopToken
+from daemon.system.stop_token import StoppedError, StopToken
 from daemon.system.watchdog import Pulse
 from detectors.factory import Backend
 from detectors.port import Detector, DetectorError, Options

@@ -14,7 +14,7 @@ import structlog
 from daemon.lifecycle import Closing, Phase, Steps
 
 if TYPE_CHECKING:
-    from daemon.analytics.events import EventPublisher
+    from daemon.analytics.event_publisher import EventPublisher
     from daemon.analytics.rules import Rules
     from daemon.capture.sinks import WatchedPackets
     from daemon.config.root import Config
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from daemon.control.sources import SourceManager
     from daemon.monitoring.health import Health
     from daemon.monitoring.monitor import Monitor
-    from daemon.pipeline.board import FrameBoard
     from daemon.pipeline.core import Core
+    from daemon.pipeline.frame_board import FrameBoard
     from daemon.pipeline.lanes import Lanes
     from daemon.pipeline.ledger import Ledger
     from daemon.pipeline.views import SourceViews

@@ -18,7 +18,7 @@ from daemon.config.root import LogConfig
 from daemon.log import logging
 from daemon.system.children import reap, spawn
 from daemon.system.mps import environment_without_mps
-from daemon.system.stop import StoppedError, StopToken
+from daemon.system.stop_token import StoppedError, StopToken
 from detectors.factory import Backend, open_detector
 from detectors.port import DetectorError, Options
 

@@ -23,9 +23,9 @@ from daemon.config.sources import SourceConfig
 from daemon.control.plan import processes_of, remote_sources, surfaces_of
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from daemon.sources.factory import MakeSource
-from daemon.system.limits import Limits
 from daemon.system.runtime import Runtime
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
+from daemon.system.time_limits import Limits
 from lookoutd.messages import VideoFormat
 
 log = structlog.get_logger(__name__)

@@ -15,7 +15,7 @@ from daemon.config.publisher import PublisherConfig
 from daemon.config.root import Config, PageConfig
 from daemon.errors import ConfigError
 from daemon.files import read_text
-from daemon.publish.curve import secret_key
+from daemon.publish.curve_keys import secret_key
 from daemon.redact import Secret
 from lookoutd.messages import is_port
 

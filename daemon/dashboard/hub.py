@@ -15,7 +15,7 @@ from daemon.clock import Clock
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.history import Tracks
 from daemon.dashboard.link import Arrived, Link, LinkState
-from daemon.dashboard.owned import joined
+from daemon.dashboard.source_owners import joined
 from daemon.dashboard.source_poller import SourcePoller
 from daemon.dashboard.viewers import Selection, Viewer
 from daemon.dashboard.watched import WatchedDaemon

@@ -18,7 +18,7 @@ from daemon.dashboard.addresses import DaemonAddress, reachable
 from daemon.dashboard.api import AwayError, DaemonApi
 from daemon.dashboard.subscriptions import Subscriptions
 from daemon.errors import ConfigError
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from lookoutd.client import use_curve
 from lookoutd.messages import topic
 

@@ -14,7 +14,7 @@ from daemon.clock import Clock
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.link import subscriber
 from daemon.dashboard.muxer import Output, SourceVideo
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from lookoutd.messages import Owner, decode_packet, topic, watched_source
 
 log = structlog.get_logger(__name__)

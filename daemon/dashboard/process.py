@@ -19,7 +19,7 @@ from daemon.config.root import Config, LogConfig
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.redact import Secret
 from daemon.system.children import Child, reap, spawn
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
 _PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0

@@ -8,10 +8,10 @@ import structlog
 
 from daemon.clock import Clock
 from daemon.config.sources import SourceConfig
+from daemon.fleet.connection_limit import Pace
 from daemon.fleet.grants import GrantedSources
 from daemon.fleet.missing_claims import MissingClaims
 from daemon.fleet.own_sources import OwnSources
-from daemon.fleet.pace import Pace
 from daemon.fleet.records import FleetView
 from daemon.fleet.wanted import WantedSources
 

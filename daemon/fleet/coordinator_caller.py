@@ -12,7 +12,7 @@ import structlog
 from daemon.clock import Bell
 from daemon.errors import LookoutError
 from daemon.system.runtime import Runtime
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from daemon.control.capacity import cores
 from daemon.control.overload import Overload
 from daemon.control.plan import PROCESS_BYTES, planned_processes
 from daemon.fleet.records import Capacity, Endpoints, MemberRecord, StreamFormat
-from daemon.publish.curve import secret_key
+from daemon.publish.curve_keys import secret_key
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from detectors.port import ModelInfo
 from lookoutd.messages import GpuMetrics, VideoFormat

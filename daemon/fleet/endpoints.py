@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 
 from daemon.clock import SystemClock
-from daemon.fleet.opening import open_coordinator
+from daemon.fleet.open_coordinator import open_coordinator
 from daemon.fleet.port import Coordinator
 from daemon.fleet.record_follower import RecordFollower
 from daemon.fleet.records import Endpoints

@@ -23,7 +23,7 @@ from daemon.fleet.etcd_records import Born, Reason, Records
 from daemon.fleet.etcd_renewal import Lease
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, NameTakenError
 from daemon.fleet.records import FleetView, MemberRecord, SourceRecord, Want
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 _SLICE_S = 0.2  # so long a watch waits before it looks at `stop`
 _QUIET_S, _MAX_GATHER_S = 0.03, 0.25  # changes that come so close together are one view, for so long

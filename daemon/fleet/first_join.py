@@ -5,7 +5,7 @@ from __future__ import annotations
 from daemon.clock import Clock
 from daemon.errors import LookoutError
 from daemon.fleet.port import CoordinatorAwayError, NameTakenError
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 _NAME_TAKEN_NS = 3_000_000_000  # a name is waited for as long as a lease lasts, and so long
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from daemon.clock import Bell, Clock, boottime_ns
 from daemon.fleet.lease import Lease
 from daemon.fleet_config import OnCoordinatorLoss
-from daemon.publish.fence import Grant, Grants
+from daemon.publish.ownership_fence import Grant, Grants
 from lookoutd.messages import Owner
 
 _NONE: Grants = MappingProxyType({})
@@ -17,7 +17,7 @@ _LOOKED_NS = 1_000_000_000  # a keeper that had no turn for so long knows nothin
 
 
 class GrantedSources:
-    """Implements `daemon.publish.fence.Fence`.
+    """Implements `daemon.publish.ownership_fence.Fence`.
 
     Args:
         fleet: its name, for messages.

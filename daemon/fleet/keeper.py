@@ -24,7 +24,7 @@ from daemon.clock import boottime_ns
 from daemon.fleet.lease_page import MARGIN_S, LeasePage, LeaseState
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, Renewal
 from daemon.system.signals import ignore_stop_signals
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 _TURN_S = 0.2
 _RETRY_S = 0.25

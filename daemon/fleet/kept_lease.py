@@ -16,7 +16,7 @@ from daemon.fleet.lease_page import SIZE, LeasePage, LeaseState
 from daemon.fleet.port import Renewal
 from daemon.system.children import reap
 from daemon.system.signals import signals_blocked
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
 _TURN_S = 0.25

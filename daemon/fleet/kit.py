@@ -20,7 +20,7 @@ from daemon.lifecycle import Phase, Steps
 from daemon.parts import DaemonParts
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from daemon.system.runtime import Runtime
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.port import ModelInfo
 from lookoutd.messages import GpuMetrics, Metrics
 
@@ -100,7 +100,7 @@ def _wait_joined(member: Member, stop: StopToken) -> None:
 
 def _access_of(config: Config, runtime: Runtime) -> CoordinatorAccess:
     """The coordinator of the configuration, and a keeper for its lease."""
-    from daemon.fleet.opening import open_coordinator  # loads no client of another coordinator
+    from daemon.fleet.open_coordinator import open_coordinator  # loads no client of another coordinator
 
     return CoordinatorAccess(
         open=partial(open_coordinator, config.fleet),

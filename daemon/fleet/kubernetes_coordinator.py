@@ -27,7 +27,7 @@ from daemon.fleet.kubernetes_store import Store, written
 from daemon.fleet.kubernetes_watches import Change, Watches
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, NameTakenError
 from daemon.fleet.records import FleetView, MemberRecord, SourceRecord, Want
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 _SLICE_S = 0.2  # so long a follower waits before it looks at `stop`
 _QUIET_S, _MAX_GATHER_S = 0.03, 0.25  # changes that come so close together are one view, for so long

@@ -12,7 +12,7 @@ from daemon.fleet.kubernetes_client import GoneError, Kind, KubernetesClient
 from daemon.fleet.kubernetes_objects import Event
 from daemon.fleet.port import CoordinatorError
 from daemon.system.http_client import HttpConnection
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from daemon.fleet.reports import Reports
 from daemon.fleet_config import FleetConfig
 from daemon.lifecycle import ThreadPart
 from daemon.system.runtime import Runtime
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from daemon.system.watchdog import Pulse
 
 log = structlog.get_logger(__name__)

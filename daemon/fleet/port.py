@@ -7,7 +7,7 @@ from typing import Protocol
 
 from daemon.errors import LookoutError
 from daemon.fleet.records import FleetView, MemberRecord, SourceRecord, StreamFormat, Want
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 
 class CoordinatorError(LookoutError):

@@ -11,7 +11,7 @@ from daemon.clock import Clock
 from daemon.errors import LookoutError
 from daemon.fleet.port import Coordinator, CoordinatorAwayError
 from daemon.fleet.records import FleetView
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0

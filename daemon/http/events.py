@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daemon.analytics.events import EventPublisher
+from daemon.analytics.event_publisher import EventPublisher
 from daemon.analytics.journal import Journal
 from daemon.analytics.journal_file import Query
 from daemon.errors import LookoutError

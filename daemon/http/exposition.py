@@ -13,11 +13,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from daemon import __version__
-from daemon.analytics.events import EventPublisher
+from daemon.analytics.event_publisher import EventPublisher
 from daemon.control.sources import SourceManager
 from daemon.fleet.figures import FleetParts
 from daemon.http.fleet_exposition import FleetExposition
-from daemon.pipeline.ledger import CAUSES, STAGES, Ledger, Rows
+from daemon.pipeline.drop_causes import CAUSES
+from daemon.pipeline.ledger import STAGES, Ledger, Rows
 from detectors.port import ModelInfo
 from lookoutd.messages import ClassifierMetrics, CropsDropped, Metrics, PublisherMetrics
 

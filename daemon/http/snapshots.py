@@ -9,7 +9,7 @@ from functools import partial
 from daemon.errors import LookoutError, StoppingError
 from daemon.pipeline.drawing import jpeg, with_boxes
 from daemon.pipeline.frames import Frame, FrameInfo
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.detections import Detections
 from detectors.port import DetectorError, Fetch, HostImage, Lane
 

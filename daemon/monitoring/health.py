@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from daemon.clock import Clock
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from daemon.system.watchdog import Stuck, Watchdog
 
 PART_FAILED = 3  # exit code: a lane, the publisher or the monitor failed; the supervisor restarts the process

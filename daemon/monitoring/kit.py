@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from daemon.monitoring.probes import GpuProbe
     from daemon.pipeline.core import Core
     from daemon.publish.publisher import Publisher
-    from daemon.system.stop import StopToken
+    from daemon.system.stop_token import StopToken
     from lookoutd.messages import ClassifierMetrics, Metrics
 
 Pids = Callable[[], list[int]]

@@ -16,7 +16,8 @@ from daemon.config.root import MonitorConfig
 from daemon.errors import ConfigError
 from daemon.lifecycle import ThreadPart
 from daemon.monitoring.probes import GpuReader, ProcessProbe
-from daemon.pipeline.ledger import CAUSES, ROW, STAGES, Ledger, Rows, percentiles, percentiles_of_each
+from daemon.pipeline.drop_causes import CAUSES
+from daemon.pipeline.ledger import ROW, STAGES, Ledger, Rows, percentiles, percentiles_of_each
 from daemon.pipeline.outbox import Outbox, Report
 from daemon.publish.publisher import Publisher
 from daemon.system import memory, systemd

@@ -13,7 +13,7 @@ import structlog
 
 from daemon.clock import Bell, Clock
 from daemon.system.gpus import name_visible_gpus, visible_gpus
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.factory import gpus
 from lookoutd.messages import GpuMetrics, ProcessMetrics
 

@@ -13,13 +13,13 @@ from daemon.lifecycle import Closing, Phase, Steps
 
 if TYPE_CHECKING:
     from daemon.config.root import Config
-    from daemon.pipeline.board import FrameBoard
     from daemon.pipeline.core import Core
+    from daemon.pipeline.frame_board import FrameBoard
     from daemon.pipeline.lane import Follower, Observer
     from daemon.pipeline.lanes import Lanes
     from daemon.pipeline.stages import Analytics, Defaults
     from daemon.pipeline.views import SourceViews
-    from daemon.system.stop import StopToken
+    from daemon.system.stop_token import StopToken
     from detectors.port import Detector, ModelInfo
 
 log = structlog.get_logger(__name__)
@@ -92,7 +92,7 @@ def _log_model(config: Config, info: ModelInfo) -> None:
 
 
 def _board_of(core: Core, info: ModelInfo) -> FrameBoard:
-    from daemon.pipeline.board import BoardRules, FrameBoard
+    from daemon.pipeline.frame_board import BoardRules, FrameBoard
 
     config = core.config
     rules = BoardRules(

@@ -10,14 +10,14 @@ from typing import Protocol
 
 import structlog
 
-from daemon.pipeline.board import Batch, FrameBoard
+from daemon.pipeline.frame_board import Batch, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
 from daemon.pipeline.stages import Analytics, NoAnalytics, Stage
 from daemon.pipeline.views import SourceViews
 from daemon.system.runtime import Runtime
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.detections import Detections, plausible
 from detectors.port import Detector, DetectorError, DetectorUnavailableError, Lane, Size, StageTimes, lane_at
 from lookoutd.messages import Model

@@ -14,7 +14,7 @@ from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.stages import BoxFilter, Defaults, FilterStage, filter_of
 from daemon.pipeline.views import check_views
 from daemon.system import memory
-from daemon.system.stop import StoppedError, StopToken
+from daemon.system.stop_token import StoppedError, StopToken
 from detectors.port import Detector, DetectorError, ModelInfo, Remote
 
 log = structlog.get_logger(__name__)

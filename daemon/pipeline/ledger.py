@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import astuple, replace
 
+from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.frames import FrameInfo
 from lookoutd.messages import Dropped, Latency, Percentiles
 
@@ -24,7 +25,6 @@ IMPOSSIBLE = (
     "impossible, with corners the wrong way round or classes without a label: the model is of another family, or has "
     "other labels"
 )
-CAUSES: tuple[str, ...] = Dropped.__struct_fields__
 STAGES: tuple[str, ...] = Latency.__struct_fields__
 
 # One frame's fate: source is an index into the ledger's ids, dropped is 0 for published or 1 + an index into

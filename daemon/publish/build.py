@@ -19,8 +19,8 @@ from daemon.clock import Clock
 from daemon.pipeline.ledger import MAX_GONE, Ledger
 from daemon.pipeline.outbox import Note, Report, Result
 from daemon.publish.box_text import BoxText, fastest_box_text
-from daemon.publish.fence import Grants, may_send
 from daemon.publish.masks import MaskEncoder
+from daemon.publish.ownership_fence import Grants, may_send
 from daemon.publish.subscribers import matching
 from detectors.detections import Detections, no_tracks
 from detectors.joining import joined

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from daemon.config.root import Config
     from daemon.pipeline.core import Core
     from daemon.publish.build import BoxEncoder
-    from daemon.publish.fence import Fence
+    from daemon.publish.ownership_fence import Fence
     from daemon.publish.packets import PacketPublisher
     from daemon.publish.port import Sink
     from daemon.publish.publisher import Publisher
     from daemon.publish.zeromq import ZeroMqSink
-    from daemon.system.stop import StopToken
+    from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
 _POLL_S = 0.05

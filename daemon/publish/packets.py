@@ -19,7 +19,7 @@ import zmq
 from daemon.config.publisher import PublisherConfig
 from daemon.errors import LookoutError
 from daemon.lifecycle import ThreadPart
-from daemon.publish.fence import Fence, may_send
+from daemon.publish.ownership_fence import Fence, may_send
 from daemon.publish.subscribers import Subscribers
 from daemon.publish.zeromq import ZeroMqSink, sender
 from daemon.sources.port import PacketInfo

@@ -12,7 +12,7 @@ from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Item, Note, Outbox, Report, Result
 from daemon.publish.build import BoxEncoder, Boxes, MessageBuilder
-from daemon.publish.fence import Fence, Grants, may_send, owner_of_frame
+from daemon.publish.ownership_fence import Fence, Grants, may_send, owner_of_frame
 from daemon.publish.port import Sink
 from daemon.redact import scrub
 from daemon.system.runtime import Runtime

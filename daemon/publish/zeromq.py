@@ -21,7 +21,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from daemon.clock import Clock
 from daemon.config.publisher import PublisherConfig
 from daemon.errors import ConfigError
-from daemon.publish.curve import secret_key
+from daemon.publish.curve_keys import secret_key
 from daemon.publish.subscribers import Subscribers, in_use
 from lookoutd.messages import Message, encoder
 

@@ -11,7 +11,7 @@ from daemon.config.sources import AvConfig
 from daemon.errors import LoginRefusedError, SourceError
 from daemon.redact import printable, scrub
 from daemon.sources.http_files import joined, origin_of, redirects_of
-from daemon.sources.inquiry import Answer, probe_http, probe_rtsp
+from daemon.sources.server_probe import Answer, probe_http, probe_rtsp
 
 RTSP = ("rtsp", "rtsps")
 HTTP = ("http", "https")

@@ -13,7 +13,7 @@ from av.format import formats_available
 from daemon.config.sources import AvConfig
 from daemon.sources.hls import HlsFiles, hls_options
 from daemon.sources.http_files import HttpFiles, redirects_of, without_secrets
-from daemon.sources.inquiry import probe_http
+from daemon.sources.server_probe import probe_http
 
 # By default FFmpeg reads 20 frames at open to guess the frame rate, which Lookout measures by itself.
 LIVE_OPTIONS = {"fpsprobesize": "0"}

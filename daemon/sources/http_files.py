@@ -16,7 +16,7 @@ import av.error
 
 from daemon.config.sources import AvConfig
 from daemon.sources.avio import AvioFile
-from daemon.sources.inquiry import probe_http
+from daemon.sources.server_probe import probe_http
 
 _FOR_ALL = (
     "protocol_whitelist",

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from daemon.clock import Clock
-from daemon.system.stop import StoppedError, StopToken
+from daemon.system.stop_token import StoppedError, StopToken
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

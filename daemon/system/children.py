@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from errno import ECHILD, ETIMEDOUT
 from typing import Protocol
 
+from daemon.system.process_template import TITLE_BYTES
 from daemon.system.signals import signals_blocked
-from daemon.system.template import TITLE_BYTES
 
 _BEGIN_S = 10.0  # the first one imports, perhaps from a slow disk; below `monitor.stuck_after_s`
 _END_S = 1.0
@@ -92,7 +92,7 @@ class _Template:
         self._requests: socket.socket | None = None
 
     def submit(self, module: str, fds: Sequence[int]) -> subprocess.Popen[bytes] | None:
-        """Ask for a process, or without descriptors for an import: see `daemon.system.template`.
+        """Ask for a process, or without descriptors for an import: see `daemon.system.process_template`.
 
         Returns:
             The template that was asked.
@@ -116,7 +116,7 @@ class _Template:
         try:
             with theirs, signals_blocked():
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "daemon.system.template", str(theirs.fileno()), " " * TITLE_BYTES],
+                    [sys.executable, "-m", "daemon.system.process_template", str(theirs.fileno()), " " * TITLE_BYTES],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                     env={**os.environ, **_ONE_THREAD},
@@ -156,8 +156,8 @@ def prepare(*modules: str) -> None:
 def spawn(module: str, order: object, fds: Sequence[int], environment: Mapping[str, str] | None = None) -> Child:
     """Run `main(ORDER, *FDS)` of a module in a process of its own, with copies of the order and of the descriptors.
 
-    It is forked from a template, which imports the module once; see `daemon.system.template`. A template that does not
-    answer is killed, and with it what was forked from it.
+    It is forked from a template, which imports the module once; see `daemon.system.process_template`. A template that
+    does not answer is killed, and with it what was forked from it.
 
     Raises:
         OSError: no descriptor or no process.

@@ -10,12 +10,12 @@ import structlog
 
 from daemon.errors import LookoutError
 from daemon.system.background import BackgroundTask
-from daemon.system.stop import StoppedError, StopToken
+from daemon.system.stop_token import StoppedError, StopToken
 from detectors.port import DetectorError, DetectorUnavailableError
 
 if TYPE_CHECKING:
     from daemon.clock import Clock
-    from daemon.system.limits import Limits
+    from daemon.system.time_limits import Limits
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

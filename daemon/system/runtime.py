@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from daemon.system.limits import Limits
+from daemon.system.time_limits import Limits
 from detectors.ranges import NoRanges, Ranges
 
 if TYPE_CHECKING:

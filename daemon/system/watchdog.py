@@ -18,7 +18,7 @@ import structlog
 
 from daemon.clock import Clock
 from daemon.system import systemd
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
 _PAUSED_NS = 5_000_000_000  # a longer gap between checks, one a second, means that the whole process was stopped

@@ -15,7 +15,7 @@ from daemon.batch.worker import ALL_DONE, STOPPED, BatchWorker, Job, Waiting
 from daemon.clock import Bell
 from daemon.config.model import ModelConfig
 from daemon.config.root import Config
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from tests.batch.fake_player import FakePlayer
 from tests.batch.memory_store import MemoryBatch, MemoryClipStore
 from tests.batch.test_worker import Noted

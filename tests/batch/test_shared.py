@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import invoke
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from tests.batch.archive import TRACKED, configure, differing, draw, results, run, start
 from tests.fleet.etcd_server import EtcdServer
 from tests.support.daemon import wait_until

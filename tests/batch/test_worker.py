@@ -16,7 +16,7 @@ from daemon.clock import Bell
 from daemon.config.model import ModelConfig
 from daemon.config.root import Config
 from daemon.errors import LookoutError
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from tests.batch.fake_player import FakePlayer
 from tests.batch.memory_store import MemoryBatch, MemoryClipStore
 from tests.support.clock import ManualClock

@@ -28,7 +28,7 @@ import yaml
 
 from daemon.clock import SystemClock
 from daemon.errors import LookoutError
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 _START_S = 60.0
 _SETTLE_S = 2.0

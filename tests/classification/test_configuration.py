@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from daemon.classification.opening import open_classifiers
+from daemon.classification.open_models import open_classifiers
 from daemon.config.load import parse
 from daemon.config.root import check
 from daemon.control.plan import classifier_options

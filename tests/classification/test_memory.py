@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from daemon.build import build
-from daemon.classification.opening import open_classifiers
+from daemon.classification.open_models import open_classifiers
 from daemon.config.model import ClassifierConfig, GpuConfig
 from daemon.config.root import Config
 from daemon.config.sources import TrackingConfig

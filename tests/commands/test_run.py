@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import invoke
+from daemon.commands.command_line_config import TypedConfig, check_typed
 from daemon.commands.from_arguments import config_of, save, sources_of, yaml_of
-from daemon.commands.typed import TypedConfig, check_typed
 from daemon.config.load import load
 from daemon.config.sources import AvConfig, CameraConfig
 from daemon.errors import LookoutError

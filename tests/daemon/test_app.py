@@ -227,7 +227,7 @@ def test_a_terminal_that_is_closed_ends_run(tmp_path: Path) -> None:
 def test_curve_over_the_command_line(tmp_path: Path) -> None:
     """Keys made by the command, used by the daemon from the environment, and by a subscriber."""
     from daemon.config.publisher import CurveConfig
-    from daemon.publish.curve import new_pair, secret_key
+    from daemon.publish.curve_keys import new_pair, secret_key
 
     public, secret = new_pair(tmp_path, "lookout")
     os.environ["LOOKOUT_TEST_SECRET"] = secret_key(CurveConfig(secret_key_file=secret)).decode()

@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from daemon.pipeline.board import Batch, BoardRules, FrameBoard
+from daemon.pipeline.frame_board import Batch, BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.port import HostImage
 from lookoutd.messages import FrameClock
 from tests.support.clock import ManualClock

@@ -22,7 +22,8 @@ from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config.sources import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.control.admission import Admission
 from daemon.errors import DecodeError, SourceError
-from daemon.pipeline.board import BoardRules, Cause, FrameBoard
+from daemon.pipeline.drop_causes import GiveUp
+from daemon.pipeline.frame_board import BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.redact import Url
@@ -645,7 +646,7 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
     inside, free = threading.Semaphore(0), threading.Event()
 
     class Board(FrameBoard):
-        def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:
+        def put(self, frame: Frame, *, give_up: GiveUp | None = None, hold_ns: int = 0) -> bool:
             seqs.append(frame.info.seq)
             return True
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.frames import FrameInfo
-from daemon.pipeline.ledger import CAUSES, Counts, Ledger
+from daemon.pipeline.ledger import Counts, Ledger
 from lookoutd.messages import FrameClock, Latency
 
 _FRAMES = 4000

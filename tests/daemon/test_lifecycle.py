@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from daemon.lifecycle import ALL_ENDED, Closing, Lifecycle, Phase, Steps, ThreadPart
-from daemon.system.limits import Limits
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
+from daemon.system.time_limits import Limits
 from daemon.system.watchdog import Pulse
 from tests.support.clock import ManualClock
 from tests.support.daemon import wait_until

@@ -16,9 +16,9 @@ from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
 from daemon.publish.build import BoxEncoder
-from daemon.publish.curve import new_pair
-from daemon.publish.fence import Fence, NoFence
+from daemon.publish.curve_keys import new_pair
 from daemon.publish.masks import MaskEncoder
+from daemon.publish.ownership_fence import Fence, NoFence
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from detectors import detections as found

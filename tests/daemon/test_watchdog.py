@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from daemon.system.watchdog import Stuck, Watchdog
 from tests.support.clock import ManualClock
 
@@ -86,5 +86,5 @@ def test_the_place_where_a_part_hangs_is_told(clock: ManualClock) -> None:
     stop.set()
     thread.join(10)
     assert [row.part for row in stuck] == ["lane-7"]
-    assert stuck[0].where.startswith("daemon/system/stop.py:")
+    assert stuck[0].where.startswith("daemon/system/stop_token.py:")
     assert stuck[0].where.endswith(" wait")

@@ -10,7 +10,7 @@ import structlog
 from daemon.clock import Clock, boottime_ns
 from daemon.fleet.lease_page import MARGIN_S, LeaseState
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, Renewal
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
 _PAUSE_NS = 1_000_000_000  # between two beats

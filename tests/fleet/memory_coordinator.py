@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, NameTakenError
 from daemon.fleet.records import FleetView, HoldDown, MemberRecord, Owned, SourceRecord, StreamFormat, Want
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from tests.support.clock import ManualClock
 
 _SLICE_S = 0.05

@@ -30,7 +30,7 @@ from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.placer import Placer
 from daemon.fleet.port import CoordinatorError, Membership
 from daemon.fleet.records import FleetView
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from tests.bench.fleet import FleetOptions, drawn_fleet
 from tests.fleet.etcd_server import EtcdServer
 

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.fleet.port import Coordinator, CoordinatorError, LeaseLostError, Membership
 from daemon.fleet.records import Capacity, Endpoints, FleetView, MemberRecord, Owned, SourceRecord, StreamFormat, Want
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from tests.fleet.conftest import Harness
 
 RECORD = MemberRecord(

@@ -16,7 +16,7 @@ from daemon.etcd.settings import Endpoint, EtcdSettings
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError
 from daemon.fleet.records import FleetView, SourceRecord
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from tests.fleet.etcd_server import EtcdCluster, EtcdServer
 from tests.fleet.test_coordinator_contract import RECORD, SOURCE, A, B, add, join, place
 from tests.support.proxy import Proxy

@@ -15,7 +15,7 @@ from daemon.fleet.lease_page import LeaseState
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError
 from daemon.fleet_config import OnCoordinatorLoss
 from daemon.pipeline.outbox import Report
-from daemon.publish.fence import Grants
+from daemon.publish.ownership_fence import Grants
 from lookoutd.client import Subscriber
 from lookoutd.epochs import Epochs
 from lookoutd.messages import Detections, Message, Owner, Status, topic

@@ -19,12 +19,12 @@ from daemon.fleet.kubernetes_expiry import Expiry
 from daemon.fleet.kubernetes_membership import KubernetesMembership
 from daemon.fleet.kubernetes_names import Names, slug
 from daemon.fleet.member import CoordinatorAccess
-from daemon.fleet.opening import open_coordinator
+from daemon.fleet.open_coordinator import open_coordinator
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, NameTakenError
 from daemon.fleet.records import MemberRecord, Owned, SourceRecord, StreamFormat, Want
 from daemon.fleet_config import FleetConfig
 from daemon.seams import Seams
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.fake.detector import FakeDetector
 from tests.fleet.etcd_server import Certificates
 from tests.fleet.kubernetes_server import KubernetesServer

@@ -19,14 +19,14 @@ from daemon.control.overload import Overload
 from daemon.control.plan import planned_processes
 from daemon.control.reload import least_confidence
 from daemon.errors import ConfigError
+from daemon.fleet.connection_limit import Pace
 from daemon.fleet.description import Machine, capacity_of, endpoints_of, lowered
 from daemon.fleet.missing_claims import TIMEOUT_NS, MissingClaims
-from daemon.fleet.pace import Pace
 from daemon.fleet.records import Capacity, FleetView, Owned, SourceRecord, Want
 from daemon.fleet.reports import Reports
 from daemon.fleet.wanted import WantedSources
 from daemon.fleet_config import FleetConfig
-from daemon.publish.curve import new_pair
+from daemon.publish.curve_keys import new_pair
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.nvdec.backend import NvdecBackend
 from detectors.port import ModelInfo

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from daemon.errors import LookoutError
-from daemon.fleet.opening import open_coordinator
+from daemon.fleet.open_coordinator import open_coordinator
 from daemon.fleet_config import FleetConfig
 from daemon.redact import Secret
 from tests.fleet.etcd_server import EtcdServer

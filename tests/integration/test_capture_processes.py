@@ -25,7 +25,7 @@ from daemon.daemon import Daemon
 from daemon.pipeline.ledger import Counts
 from daemon.redact import Url
 from daemon.seams import Seams
-from daemon.system.limits import Limits
+from daemon.system.time_limits import Limits
 from detectors.detections import Detections as Found
 from detectors.port import Image, StageTimes
 from lookoutd.client import Subscriber

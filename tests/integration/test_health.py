@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.publish.curve import new_pair
+from daemon.publish.curve_keys import new_pair
 from tests.support.daemon import PATIENCE_S, ROOT, Lookout, wait_until
 from tests.support.ports import free_port
 

@@ -16,7 +16,7 @@ import zmq
 import zmq.auth
 
 from daemon.errors import ConfigError
-from daemon.publish.curve import new_pair
+from daemon.publish.curve_keys import new_pair
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections
 from tests.support import hostile

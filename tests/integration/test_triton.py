@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from daemon.cli import invoke
-from daemon.pipeline.ledger import CAUSES
+from daemon.pipeline.drop_causes import CAUSES
 from lookoutd.messages import Message, Metrics
 from tests.support.daemon import PATIENCE_S, Lookout, has_seen, receive_until, wait_until
 from tests.support.ports import free_port

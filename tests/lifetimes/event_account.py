@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from daemon.analytics.events import EventPublisher
+from daemon.analytics.event_publisher import EventPublisher
 from daemon.analytics.journal_file import Query, read
 from daemon.analytics.totals import Key
 from lookoutd.messages import Event

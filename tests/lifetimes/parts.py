@@ -14,7 +14,7 @@ from daemon.config.sources import AvConfig, SourceConfig, SyntheticConfig
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget, PacketInfo, PacketReader, PacketTap, Picture, Source
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, StageTimes

@@ -26,14 +26,15 @@ from daemon.config.root import BoardConfig, Config, MonitorConfig
 from daemon.config.sources import AvConfig, ReconnectConfig, SourceConfig, SyntheticConfig, TrackingConfig
 from daemon.errors import LookoutError
 from daemon.fleet.member import CoordinatorAccess
-from daemon.pipeline.ledger import CAUSES, Counts
+from daemon.pipeline.drop_causes import CAUSES
+from daemon.pipeline.ledger import Counts
 from daemon.redact import Url
 from daemon.rule_config import ObjectConfig, RuleConfig
 from daemon.seams import Seams
 from daemon.system.children import prepare
-from daemon.system.limits import Limits
 from daemon.system.signals import stopping_on_signals
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
+from daemon.system.time_limits import Limits
 from detectors.factory import Backend
 from detectors.port import DetectorError, Options
 from lookoutd.client import Subscriber

@@ -21,14 +21,14 @@ from daemon.errors import LookoutError
 from daemon.http.snapshots import Snapshots
 from daemon.monitoring.monitor import Monitor, MonitoredParts
 from daemon.monitoring.probes import GpuReader, NoGpu, ProcessProbe
-from daemon.pipeline.board import BoardRules, FrameBoard
+from daemon.pipeline.frame_board import BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import MAX_GONE, Ledger, Rows
 from daemon.pipeline.outbox import Outbox, Report, Result, Served
 from daemon.pipeline.stages import BoxFilter, FilterStage
 from daemon.sources.port import DecodeBudget, Picture
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import HostImage, Options
 from lookoutd.client import Subscriber

@@ -28,8 +28,8 @@ from daemon.rule_config import ObjectConfig
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
-from daemon.system.limits import Limits
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
+from daemon.system.time_limits import Limits
 from detectors.fake.detector import FakeDetector
 from detectors.port import DetectorError
 from tests.lifetimes.gate import Gate
@@ -247,7 +247,7 @@ def test_a_first_rule_without_a_process_for_it_is_refused(tmp_path: Path, monkey
     with running(tmp_path, STREET, config=own) as app:
         with monkeypatch.context() as system:
             system.setattr(sys, "executable", str(tmp_path / "nothing"))
-            for template in children_of(os.getpid(), "daemon.system.template"):
+            for template in children_of(os.getpid(), "daemon.system.process_template"):
                 template.kill()
                 template.wait()
             with pytest.raises(LookoutError, match="no process can be started for rules: No such file"):

@@ -24,8 +24,8 @@ from daemon.monitoring.health import PART_STUCK
 from daemon.pipeline.ledger import Rows
 from daemon.rule_config import ObjectConfig
 from daemon.seams import Seams
-from daemon.system.limits import Limits
-from daemon.system.stop import StoppedError, StopToken
+from daemon.system.stop_token import StoppedError, StopToken
+from daemon.system.time_limits import Limits
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, Options
 from tests.lifetimes.gate import Gate

@@ -33,7 +33,7 @@ from daemon.redact import Secret
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
-from daemon.system.limits import Limits
+from daemon.system.time_limits import Limits
 from detectors.fake.detector import FakeDetector
 from detectors.port import Options
 from tests.lifetimes.gate import Gate

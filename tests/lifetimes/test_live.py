@@ -11,7 +11,7 @@ from daemon.clock import SystemClock
 from daemon.config.publisher import PublisherConfig
 from daemon.config.sources import AvConfig, SyntheticConfig
 from daemon.daemon import Daemon
-from daemon.publish.fence import NoFence
+from daemon.publish.ownership_fence import NoFence
 from daemon.publish.packets import PacketPublisher
 from daemon.publish.zeromq import ZeroMqSink
 from daemon.redact import Url

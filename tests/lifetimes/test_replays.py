@@ -22,8 +22,8 @@ from daemon.config.sources import SourceConfig, TrackingConfig
 from daemon.daemon import Daemon
 from daemon.rule_config import ObjectConfig
 from daemon.seams import Seams
-from daemon.system.limits import Limits
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
+from daemon.system.time_limits import Limits
 from detectors.fake.detector import FakeDetector
 from detectors.port import HostImage, Options
 from lookoutd.client import Subscriber

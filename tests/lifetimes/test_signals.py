@@ -17,7 +17,7 @@ import pytest
 from daemon.build import build
 from daemon.seams import Seams
 from daemon.system.signals import stopping_on_signals
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.fake.detector import FakeDetector
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from daemon.config.sources import SyntheticConfig
 from daemon.daemon import Daemon
-from daemon.pipeline.board import BoardRules, FrameBoard
+from daemon.pipeline.frame_board import BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, Size, StageTimes

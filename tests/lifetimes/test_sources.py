@@ -17,7 +17,7 @@ from daemon.errors import LookoutError
 from daemon.seams import Seams
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget
-from daemon.system.limits import Limits
+from daemon.system.time_limits import Limits
 from detectors.fake.detector import FakeDetector
 from lookoutd.client import Subscriber
 from lookoutd.messages import Status

@@ -40,7 +40,7 @@ from daemon.redact import Url
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.nvdec.pool import NvdecPool
 from daemon.sources.nvdec.port import LoadablePicture
-from daemon.system.limits import Limits
+from daemon.system.time_limits import Limits
 from lookoutd.client import Subscriber
 from lookoutd.messages import Status, VideoFormat
 from tests.lifetimes.cameras import Clip, HeldMaker, camera

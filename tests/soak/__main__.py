@@ -40,7 +40,7 @@ from rich.console import Console
 from rich.table import Table
 
 from daemon.capture.processes.run import PROGRAM
-from daemon.pipeline.ledger import CAUSES
+from daemon.pipeline.drop_causes import CAUSES
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Metrics
 from tests.support import clips

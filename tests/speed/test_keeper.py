@@ -20,7 +20,7 @@ from daemon.clock import SystemClock, boottime_ns
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.kept_lease import KeptLease
 from daemon.fleet.records import SourceRecord
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from tests.bench.overhead import OverheadOptions, overhead
 from tests.fleet.etcd_server import EtcdServer
 from tests.fleet.test_coordinator_contract import RECORD, A

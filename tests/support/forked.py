@@ -45,7 +45,7 @@ _IMPORTED = (
     "daemon.commands.init",
     "daemon.commands.mot",
     "daemon.commands.report.tables",
-    "daemon.commands.run_typed",
+    "daemon.commands.run_sources",
     "daemon.commands.watch",
     "daemon.dashboard.server",
     "detectors.cpu.detector",

@@ -19,18 +19,18 @@ from daemon.capture.sinks import CaptureSinks
 from daemon.config.publisher import PublisherConfig
 from daemon.config.sources import ReconnectConfig, SyntheticConfig
 from daemon.control.admission import Admission
-from daemon.pipeline.board import BoardRules, FrameBoard
+from daemon.pipeline.frame_board import BoardRules, FrameBoard
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
 from daemon.publish.build import BoxEncoder
-from daemon.publish.fence import NoFence
 from daemon.publish.masks import MaskEncoder
+from daemon.publish.ownership_fence import NoFence
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from daemon.sources.port import Source
 from daemon.sources.synthetic import SyntheticSource
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.fake.detector import FakeDetector
 from detectors.port import Options
 from tests.support.clock import ManualClock

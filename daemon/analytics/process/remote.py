@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from daemon.analytics.events import EventPublisher
+from daemon.analytics.event_publisher import EventPublisher
 from daemon.analytics.process.main import RulesOrder
 from daemon.analytics.process.pipe import PipeReader, PipeWriter
 from daemon.analytics.process.protocol import (
@@ -39,7 +39,7 @@ from daemon.errors import LookoutError
 from daemon.pipeline.frames import FrameInfo
 from daemon.system.children import Child, reap, spawn
 from daemon.system.runtime import Runtime
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from lookoutd.messages import State
 
 log = structlog.get_logger(__name__)

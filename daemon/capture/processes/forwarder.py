@@ -26,7 +26,7 @@ from daemon.capture.processes.slots import SharedSlots
 from daemon.capture.sinks import ADMITTED, OnQuota
 from daemon.clock import Clock
 from daemon.errors import SourceError
-from daemon.pipeline.board import Cause
+from daemon.pipeline.drop_causes import GiveUp
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.buffers import HostSlot
 from daemon.sources.leases import BufferLease, BufferPool
@@ -102,7 +102,7 @@ class FrameForwarder:
     def listen(self, source: str, wake: Callable[[], None]) -> None:  # noqa: ARG002
         self._wake = wake
 
-    def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:
+    def put(self, frame: Frame, *, give_up: GiveUp | None = None, hold_ns: int = 0) -> bool:
         if self.live and not give_up and self._would_replace(hold_ns):
             self._wants_wake = True
             if self._would_replace(hold_ns):  # none was returned meanwhile

@@ -23,7 +23,7 @@ from daemon.sources.buffers import Mapper
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.system.children import prepare
 from daemon.system.runtime import Runtime
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
 _IDLE_MS = 200

@@ -6,7 +6,7 @@ import itertools
 from typing import Protocol
 
 from daemon.config.sources import AvConfig, SourceConfig
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from lookoutd.messages import State, VideoFormat
 
 _numbers = itertools.count()

@@ -26,7 +26,7 @@ from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.buffers import HostSlot, SharedMemory
 from daemon.sources.decode import DecoderPool
 from daemon.sources.leases import BufferPool
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.port import DeviceImage
 
 _POLL_S = 0.001  # between checks of pictures that are not ready

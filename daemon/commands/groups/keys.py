@@ -20,7 +20,7 @@ def keys() -> None:
 @click.option("--name", default="lookout", show_default=True)
 def new(folder: Path, name: str) -> int:
     """Write a key pair to FOLDER: NAME.key for subscribers, NAME.key_secret for the daemon alone."""
-    from daemon.publish.curve import new_pair
+    from daemon.publish.curve_keys import new_pair
 
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or not name.strip("."):
         raise click.UsageError(f"--name {name!r} may hold letters, digits, '_', '.' and '-' only: FOLDER says where")

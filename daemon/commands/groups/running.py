@@ -46,8 +46,8 @@ def run(
         return run_file(config, page=dashboard)
     if context.get_parameter_source("config") != click.core.ParameterSource.DEFAULT:
         raise LookoutError("sources come from the command line or from -c, not from both")
-    from daemon.commands.run_typed import run_sources
-    from daemon.commands.typed import TypedConfig
+    from daemon.commands.command_line_config import TypedConfig
+    from daemon.commands.run_sources import run_sources
 
     typed = TypedConfig(sources, model or FIRST_MODEL, labels, endpoint)
     return run_sources(typed, save, page=dashboard)
@@ -212,8 +212,8 @@ def cameras(
 @click.option("--out", type=OutputFile(), default="config.yaml", show_default=True, help="The file.")
 def init(sources: tuple[str, ...], model: str | None, labels: str | None, endpoint: str | None, out: Path) -> int:
     """Write a configuration for SOURCEs and try it; without SOURCEs, it asks."""
+    from daemon.commands.command_line_config import TypedConfig
     from daemon.commands.init import init as run_init
-    from daemon.commands.typed import TypedConfig
     from daemon.config.root import LogConfig
     from daemon.log import logging
 

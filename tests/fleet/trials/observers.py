@@ -19,7 +19,7 @@ from daemon.etcd.settings import EtcdSettings
 from daemon.etcd.watch import open_watch
 from daemon.fleet.etcd_keys import Keys
 from daemon.fleet.records import Ownership
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections
 

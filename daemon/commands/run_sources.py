@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from daemon.commands.command_line_config import TypedConfig, check_typed
 from daemon.commands.from_arguments import save
 from daemon.commands.run import run
-from daemon.commands.typed import TypedConfig, check_typed
 from daemon.errors import LookoutError
 
 

@@ -1,4 +1,4 @@
-"""The process that a daemon's other processes are forked from: `python -m daemon.system.template SOCKET`.
+"""The process that a daemon's other processes are forked from: `python -m daemon.system.process_template SOCKET`.
 
 It imports what they run once, so that each begins in a hundredth of the time and shares the memory of what is imported.
 It has one thread, and opens nothing. It ends when the daemon has ended, and all forked from it end with it.

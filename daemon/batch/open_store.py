@@ -28,7 +28,7 @@ def open_store(config: Config, job: Job, name: str | None) -> ClipStore:
     if urlsplit(fleet.coordinator).scheme == "kubernetes":
         raise ConfigError(f"fleet.coordinator: {fleet.coordinator} cannot share out a batch: give it an etcd://")
     from daemon.batch.etcd_store import BatchKey, EtcdClipStore
-    from daemon.fleet.opening import etcd_settings
+    from daemon.fleet.open_coordinator import etcd_settings
 
     key = BatchKey(fleet.name, name or digest, digest, len(job.clips))
     return EtcdClipStore(etcd_settings(fleet), key, config.batch.lease_s)

@@ -13,17 +13,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
 
 from daemon.clock import Clock
+from daemon.pipeline.drop_causes import GiveUp
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
-from daemon.system.stop import StopToken
+from daemon.system.stop_token import StopToken
 from detectors.port import Size
 
 PATIENT_DEPTH = 2  # frames of a source that waits for lanes where others do not
-Cause = Literal["shutdown", "removed"]
-"""Why a frame that waits for room is given up."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +168,7 @@ class FrameBoard:
         """Call `wake` when a source that had no room has some, or is settled."""
         self._queues[source].wake = wake
 
-    def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:
+    def put(self, frame: Frame, *, give_up: GiveUp | None = None, hold_ns: int = 0) -> bool:
         """Add a frame; False if there is no room for it now.
 
         Args:
@@ -348,7 +346,7 @@ class FrameBoard:
         except KeyError:
             return None
 
-    def _put(self, frame: Frame, give_up: Cause | None, hold_ns: int = 0) -> bool:
+    def _put(self, frame: Frame, give_up: GiveUp | None, hold_ns: int = 0) -> bool:
         source = frame.info.source
         queue = self._queues.get(source)
         if self._closed or queue is None or queue.gone:
