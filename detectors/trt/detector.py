@@ -44,13 +44,13 @@ from detectors.trt.memory_plan import CAPACITY, Needs, shrink
 from detectors.trt.recipe import Manifest
 from detectors.trt.sized import bytes_of_outputs
 from detectors.trt.staging import H
-from detectors.trt.tensor_names import TensorNames, tensor_names
 
 try:
     import tensorrt as trt
 
     from detectors.trt.builder import builder
     from detectors.trt.model_file import ModelFile
+    from detectors.trt.tensor_names import TensorNames, TensorRow, tensor_names
 except ModuleNotFoundError as error:
     raise BackendUnavailableError(f"{error.name} is not installed: pip install '.[gpu]' tensorrt") from error
 except ImportError as error:  # a missing library
@@ -278,7 +278,7 @@ class TrtDetector:
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
         self.engine, self.manifest = store.get_or_build(options.path, recipe, build, self._deserialize)
-        self.tensors = tensor_names(self.engine)
+        self.tensors = tensor_names([self._row(number) for number in range(self.engine.num_io_tensors)])
         own = self._at_size(0, model, options, None)
         self.head = own.head
         further = (self._at_size(number, model, options, own.head) for number in range(1, len(model.sizes)))
@@ -319,6 +319,11 @@ class TrtDetector:
         return deserialize(self._runtime, plan, self.device)
 
     # Only `self.engine` holds the engine: an error's traceback must not keep it alive after its device.
+
+    def _row(self, number: int) -> TensorRow:
+        name = self.engine.get_tensor_name(number)
+        is_input = self.engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
+        return TensorRow(name, is_input, len(self.engine.get_tensor_shape(name)), self.engine.get_tensor_dtype(name))
 
     def _tensors_at(self, size: Size, profile: int) -> list[Tensor]:
         """The outputs for an input size, which the file may leave dynamic."""
