@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import secrets
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -18,7 +16,7 @@ from daemon.config.http import DashboardConfig, HttpConfig, TokenConfig
 from daemon.config.root import Config, LogConfig
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.redact import Secret
-from daemon.system.children import Child, reap, spawn
+from daemon.system.children import Child, finish, spawn
 from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
@@ -97,11 +95,7 @@ class PageProcess(threading.Thread):
             finally:
                 self.pid = None
                 mine.shutdown(socket.SHUT_RDWR)  # the page ends when this end is closed
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_END_S)
-                if process.poll() is None:
-                    process.kill()
-                reap(process, 1.0)
+                finish(process, _END_S)
             return process.returncode
 
     def _serve(self, process: Child, mine: socket.socket) -> None:

@@ -30,7 +30,9 @@ _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # numpy would start more, and only 
 class Process(Protocol):
     """`subprocess.Popen` or `Child`."""
 
+    def poll(self) -> int | None: ...
     def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
 
 
 class Child:
@@ -183,6 +185,15 @@ def spawn(module: str, order: object, fds: Sequence[int], environment: Mapping[s
             if pid:
                 raise OSError(-pid, os.strerror(-pid))
     raise OSError(ECHILD, "what it is forked from has ended")
+
+
+def finish(process: Process, grace_s: float, within_s: float = _END_S) -> None:
+    """Wait for a process that ends by itself; kill it after the grace, and reap it."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(grace_s)
+    if process.poll() is None:
+        process.kill()
+    reap(process, within_s)
 
 
 def reap(process: Process, within_s: float) -> None:

@@ -37,7 +37,7 @@ from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track import SeenTracks
 from daemon.errors import LookoutError
 from daemon.pipeline.frames import FrameInfo
-from daemon.system.children import Child, reap, spawn
+from daemon.system.children import Child, finish, spawn
 from daemon.system.runtime import Runtime
 from daemon.system.stop_token import StopToken
 from lookoutd.messages import State
@@ -179,11 +179,7 @@ class RulesProcess(threading.Thread):
                 self._give_up(child)
         child.writer.close()
         self.join(_EXIT_S)
-        with suppress(subprocess.TimeoutExpired):
-            child.process.wait(_EXIT_S)
-        if child.process.poll() is None:
-            child.process.kill()
-        reap(child.process, _EXIT_S)
+        finish(child.process, _EXIT_S)
 
     def run(self) -> None:
         child = self._child
@@ -214,8 +210,7 @@ class RulesProcess(threading.Thread):
                 self._child = None
                 child.writer.close()
                 child.reader.close()
-                child.process.kill()  # it has just begun
-                reap(child.process, _EXIT_S)
+                finish(child.process, 0)  # it has just begun
                 raise LookoutError(f"no thread can be started for rules: {error}") from error
 
     def _begun(self) -> _Child:
