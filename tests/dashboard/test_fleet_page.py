@@ -76,6 +76,7 @@ def test_an_operator_drains_a_member(daemons: Daemons, page: Page) -> None:
     assert violations(page) == []
     page.get_by_label("Reason").fill("new disk")
     page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.get_by_role("row", name=re.compile("^barn"))).to_contain_text("Drained")
     expect(page.get_by_role("row", name=re.compile("^barn"))).to_contain_text("new disk")
     daemons.wait_until_owned(4)
