@@ -252,7 +252,6 @@ class Capture:
         begun = self._clock.monotonic_ns()
         image = self._load(picture, begun)
         condition, loaded = self._condition, self._condition.heard_ns
-        condition.note_good()
         late, lateness = self._lateness(picture)
         self._allowance.budget.set_late(late if self._sinks.board.live else 0)  # 0: nothing is skipped
         has_changed = reader.format is not self.format
@@ -276,10 +275,10 @@ class Capture:
         """The picture in the form that lanes accept; None if the rate limit drops it."""
         if not self._allowance.passes(now if picture.pts is None else picture.pts):
             self._count_dropped("rate_limit")
-            self._condition.heard(now)
+            self._condition.note_picture(now)
             return None
         image = self._library.call(picture.load)
-        self._condition.heard(self._clock.monotonic_ns())
+        self._condition.note_picture(self._clock.monotonic_ns())
         return image
 
     def _lateness(self, picture: Picture) -> tuple[int, int]:

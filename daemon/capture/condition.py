@@ -49,10 +49,6 @@ class SourceCondition:
         self.has_delivered, self.last_error, self.errors = False, None, 0
         self.announce("connecting")
 
-    def heard(self, now: int) -> None:
-        """The source has given a picture."""
-        self.heard_ns = now
-
     def wait(self) -> None:
         """The capture waits, not the source."""
         self._is_waiting = True
@@ -61,9 +57,9 @@ class SourceCondition:
         """The capture does not wait any more."""
         self._is_waiting, self.heard_ns = False, now
 
-    def note_good(self) -> None:
-        """A picture could be loaded."""
-        self.errors, self.last_error = 0, None
+    def note_picture(self, now: int) -> None:
+        """The source has given a picture: it was loaded, or is not needed."""
+        self.heard_ns, self.errors, self.last_error = now, 0, None
 
     def note_lost(self, error: DecodeError) -> None:
         """A picture could not be decoded."""
