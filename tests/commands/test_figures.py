@@ -112,10 +112,34 @@ def test_figures_are_there_where_no_page_can_be_drawn(names: dict[str, str], tmp
     assert "cases" in json.loads(file.read_text())
 
 
+_EACH = """
+import contextlib, io, json, sys
+from daemon.cli import invoke
+found = []
+for words in json.load(sys.stdin):
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        found.append((invoke(words), said.getvalue()))
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def without_rich(names: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """What each command says, all in one process."""
+    folder = tmp_path_factory.mktemp("without")
+    (folder / "rich.py").write_text("raise ModuleNotFoundError('no rich', name='rich')")
+    words = [_command(words, names, folder)[3:] for words in _NEEDING.values()]  # behind `python -m daemon`
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT)))}
+    command = [sys.executable, "-c", _EACH]
+    done = subprocess.run(command, cwd=folder, env=environment, input=json.dumps(words), capture_output=True,
+                          check=True, text=True, timeout=PATIENCE_S)  # fmt: skip
+    return dict(zip(_NEEDING, map(tuple, json.loads(done.stdout.splitlines()[-1]))))
+
+
 @pytest.mark.parametrize("name", _NEEDING)
-def test_a_missing_library_is_found_before_the_work(name: str, names: dict[str, str], tmp_path: Path) -> None:
+def test_a_missing_library_is_found_before_the_work(name: str, without_rich: dict[str, tuple[int, str]]) -> None:
     """The line is of rich, and not of the model that is not there either."""
-    code, said = _run(_NEEDING[name], names, tmp_path, broken="rich")
+    code, said = without_rich[name]
     assert (code, said.replace("'.[calibrate]'", "rich")) == (2, "lookout: rich is not installed: pip install rich\n")
 
 
