@@ -19,7 +19,7 @@ _MAX_BURST = 4  # pictures of a burst that wait on the board for each other
 
 
 class Delivery:
-    """All methods require the capture's lock, but for `begin`.
+    """`deliver`, `put_pending`, `drop`, `pass_over` and `detach` require the capture's lock: another thread detaches.
 
     Args:
         library: tells whether another capture has the source.
@@ -36,7 +36,7 @@ class Delivery:
         self.seq = self.first_seq = self.held_ns = 0
         self._give_up: GiveUp = "shutdown"
         self._session = ""
-        self._camera_clock: CameraClock | None = None
+        self._camera_clock = CameraClock(source, FrameClock("arrival"))  # until a connection begins
         self._pending: Frame | None = None  # waits for room on the board
         self._burst_ns = 0  # length of the longest burst
         self._burst = (0, 0)  # capture time of a burst's last picture, and their number
@@ -65,7 +65,7 @@ class Delivery:
         Raises:
             DetachedError: another capture has the source.
         """
-        if self._library.is_detached or self._camera_clock is None:
+        if self._library.is_detached:
             raise DetachedError
         self._ledger.captured(self._source)
         captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns(), picture.pts)

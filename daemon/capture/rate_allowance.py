@@ -39,8 +39,8 @@ class Allowance:
 
     def apply(self) -> bool:
         """Put the newest quota into use; returns whether it differs from the one before."""
-        changed = self.quota != self._newest
-        self.quota = self._newest
+        newest = self._newest  # read once: another thread may set it now
+        changed, self.quota = newest != self.quota, newest
         self.budget.set_skip_ratio(self.quota.skip_ratio)
         if changed:
             rate = self.limited(self.quota.fps)
