@@ -11,6 +11,11 @@ _MAX_BYTES = 64 << 20
 GIVEN = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")  # what the shell has opened: `-c <(sops -d config.yaml)`
 
 
+def is_device(path: str) -> bool:
+    """Whether a path is that of a device, there or not; /dev/shm has files."""
+    return path.startswith("/dev/") and not path.startswith("/dev/shm/")  # noqa: S108 - nothing is written
+
+
 def check_is_file(path: Path) -> None:
     """Raises:
     OSError: there is no file, or something else: a folder, a pipe, a device.

@@ -16,6 +16,7 @@ from daemon.config.load import parse
 from daemon.config.root import Config
 from daemon.config.text import literal
 from daemon.errors import ConfigError, LookoutError
+from daemon.files import is_device
 
 _FIRST = """\
 # Written by `lookout run --save`. Missing keys have their defaults; Lookout's own config.yaml explains every key.
@@ -94,7 +95,7 @@ def _source(argument: str) -> tuple[str, list[str]]:
     if "://" in argument:
         return _host_of(argument), ["type: av", f"url: {_quoted(argument)}"]
     path = Path(argument)
-    if argument.startswith("/dev/") and not (path.is_file() or path.is_dir()):  # as in /dev/shm
+    if is_device(argument):
         return path.name, ["type: camera", f"device: {_quoted(argument)}"]
     if argument and path.exists():
         url = literal(str(path.resolve()))  # a name that is found on the disk is nothing else

@@ -11,6 +11,7 @@ import numpy as np
 
 from daemon.config.sources import CameraConfig
 from daemon.errors import SourceError
+from daemon.files import is_device
 from daemon.sources.port import DecodeBudget, Picture
 from daemon.sources.rotation import rotated, rotated_format
 from detectors.port import HostImage, Image
@@ -42,7 +43,7 @@ class CameraReader:
 
     def __init__(self, config: CameraConfig) -> None:
         self._device, self._turns = config.device, config.rotate // 90
-        is_v4l2 = isinstance(config.device, int) or config.device.startswith("/dev/")
+        is_v4l2 = isinstance(config.device, int) or is_device(config.device)
         if _is_pipe(config.device):
             raise SourceError(f"cannot open camera {config.device}: it is a pipe, which OpenCV would wait for")
         self._capture = cv2.VideoCapture(config.device, cv2.CAP_V4L2 if is_v4l2 else cv2.CAP_ANY)
