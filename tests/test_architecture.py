@@ -50,7 +50,7 @@ _ASSIGNED_FOR_EACH_BOX = {
 LAYERS = (
     ("errors", "clock", "appended_file", "files", "redact", "validation", "error_places", "geometry", "schedule"),
     ("rule_config",),
-    ("view_config", "url_config", "fleet_config", "batch_config"),
+    ("rule_checks", "view_config", "fleet_config", "batch_config"),
     ("config",),
     ("log",),
     ("system",),

@@ -18,8 +18,8 @@ from daemon.config.load import source_of
 from daemon.config.model import ModelConfig
 from daemon.config.publisher import PublisherConfig
 from daemon.config.root import BoardConfig, Config, MonitorConfig, check
+from daemon.config.section import literal
 from daemon.config.sources import AvConfig, ReconnectConfig
-from daemon.config.text import literal
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig
 from daemon.redact import HIDDEN, Secret

@@ -186,7 +186,8 @@ def _evaluate_boxes(open_model: OpenModel, labelled: tuple[Path, Path], json_fil
 def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Tiling]:
     from dataclasses import replace
 
-    from daemon.view_config import check_views, tiling_of
+    from daemon.config.source_checks import check_views
+    from daemon.view_config import tiling_of
 
     rows = []
     for text in tiles:
