@@ -113,8 +113,7 @@ class SourceRules:
                 old[kept[index]] if index in kept else _evaluator(rule) for index, rule in enumerate(rules.rules)
             ]
             self._active = [
-                self._active[kept[index]] if index in kept else _Active(rule)
-                for index, rule in enumerate(rules.rules)
+                self._active[kept[index]] if index in kept else _Active(rule) for index, rule in enumerate(rules.rules)
             ]
             for track in self._tracks.values():
                 track.states = [
