@@ -7,7 +7,7 @@ from typing import cast
 import onnx
 
 from detectors.cuda import Device
-from detectors.heads.likely import Input, likely_of_inputs
+from detectors.heads.refusals import Input, likely_of_inputs
 from detectors.model import input_sizes, quantised, read
 from detectors.onnx_graph import graph_of
 from detectors.port import DetectorError, Options
