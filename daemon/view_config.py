@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from daemon.rule_config import Anchor, Corner, Pixels, Points, scaled
-from detectors.views import MIN_OVERLAP, Tiling
 
 if TYPE_CHECKING:
     from daemon.geometry import Point
 
 Side = Annotated[int, msgspec.Meta(ge=1, le=8)]
+MIN_OVERLAP = 0.02  # with less, two tiles see too little in common to recognise one object
 _SHORT = re.compile(r"([1-8])x([1-8])")
 
 
@@ -45,6 +45,11 @@ class TilesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     whole: bool = True
     """the model sees the whole picture, too"""
 
+    @property
+    def pictures(self) -> int:
+        """Pictures that the model sees for one frame."""
+        return self.columns * self.rows + self.whole
+
 
 Roi = Points | RoiConfig
 Tiles = str | TilesConfig
@@ -57,9 +62,9 @@ def roi_of(given: Sequence[Corner] | RoiConfig | None) -> RoiConfig | None:
     return RoiConfig(points=list(given))
 
 
-def tiling_of(given: str | TilesConfig | None) -> Tiling | None:
-    """The tiles from their long or short form, which is checked."""
-    if isinstance(given, TilesConfig):
-        return Tiling(given.columns, given.rows, given.overlap, given.whole)
-    found = _SHORT.fullmatch(given) if given is not None else None
-    return Tiling(int(found[1]), int(found[2])) if found else None
+def tiles_of(given: str | TilesConfig | None) -> TilesConfig | None:
+    """The tiles from their long or short form; None of a text that is neither."""
+    if given is None or isinstance(given, TilesConfig):
+        return given
+    found = _SHORT.fullmatch(given)
+    return TilesConfig(columns=int(found[1]), rows=int(found[2])) if found else None

@@ -11,7 +11,7 @@ from daemon.errors import ConfigError
 from daemon.redact import Url
 from daemon.rule_checks import check_rules, problems_of_coordinates, problems_of_polygon
 from daemon.rule_config import Corner
-from daemon.view_config import RoiConfig, TilesConfig, tiling_of
+from daemon.view_config import RoiConfig, TilesConfig, tiles_of
 
 # FFmpeg reads pictures from these; a build of it may lack some.
 _SCHEMES = """
@@ -108,7 +108,7 @@ def check_views(roi: Sequence[Corner] | RoiConfig | None, tiles: str | TilesConf
             raise ConfigError(f"{where}{problem}")
     if tiles is None:
         return
-    tiling = tiling_of(tiles)
+    tiling = tiles_of(tiles)
     if tiling is None:
         raise ConfigError(f"{where}tiles: {tiles!r} is not columns x rows, such as 2x2, with 1 to 8 of each")
     if tiling.columns == tiling.rows == 1:

@@ -10,8 +10,7 @@ import msgspec
 from daemon.config.section import Hits, InputSize, Pixels, Rate, Seconds, Section, SourceId, Unit, absolute, literal
 from daemon.redact import Secret, Url
 from daemon.rule_config import RuleConfig
-from daemon.view_config import Roi, RoiConfig, Tiles, roi_of, tiling_of
-from detectors.views import Tiling
+from daemon.view_config import Roi, RoiConfig, Tiles, TilesConfig, roi_of, tiles_of
 
 Pace = Literal["realtime", "fast"]
 Decode = Literal["auto", "nvdec", "cpu"]
@@ -93,8 +92,9 @@ class SourceBase(Section, frozen=True):
         return roi_of(self.roi)
 
     @property
-    def tiling(self) -> Tiling | None:
-        return tiling_of(self.tiles)
+    def tiling(self) -> TilesConfig | None:
+        """The tiles; None for none."""
+        return tiles_of(self.tiles)
 
     @property
     def wants_gpu(self) -> bool:

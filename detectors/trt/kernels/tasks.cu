@@ -38,7 +38,7 @@ struct Extended : Layout {
 };
 
 // --- boxes at an angle ----------------------------------------------------------------------------------------------
-// In double precision, as in detectors/heads/nms.py: sine, logarithm and so on differ from library to library in the last
+// In double precision, as in detectors/heads/candidates.py: sine, logarithm and so on differ from library to library in the last
 // bit of a float, and overlaps of thin boxes differ by much more.
 
 __device__ inline Gaussian gaussian(const Candidate& box, double angle) {
