@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from detectors.metadata import LABEL_KEYS, leaves
+from detectors.model import digest_of
 from detectors.port import DetectorError
 from detectors.semantics import Origin
-from detectors.weights import digest_of
 
 _COCO = Path(__file__).with_name("coco.txt")
 # COCO's category ids reach to 90, and 80 of them are in use. Models of 91 outputs have a number for each id.

@@ -24,8 +24,8 @@ from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig
 from daemon.redact import HIDDEN, Secret
 from detectors.factory import gpus
+from detectors.model import digest_of
 from detectors.port import is_address
-from detectors.weights import digest_of
 
 _LONG_S = 3600.0  # the worker decides when a clip is tried again, and how long a disk may take
 _GPU_CLIPS, _CPU_CLIPS = 32, 16  # at once, at most

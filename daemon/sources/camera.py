@@ -12,7 +12,7 @@ import numpy as np
 from daemon.config.sources import CameraConfig
 from daemon.errors import SourceError
 from daemon.sources.port import DecodeBudget, Picture
-from daemon.sources.rotation import rotated, rotated_format
+from daemon.sources.shape import rotated, rotated_format
 from detectors.port import HostImage, Image
 from lookoutd.messages import FrameClock, VideoFormat
 

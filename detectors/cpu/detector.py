@@ -17,7 +17,7 @@ from detectors.heads.layout import Head, ModelFacts, Outputs
 from detectors.heads.recognise import recognise_at
 from detectors.host_input import HostCutter, HostInput
 from detectors.letterbox import preprocess
-from detectors.model import fixed_batch, input_sizes, quantised, read, within_nms
+from detectors.model import digest_of, fixed_batch, input_sizes, quantised, read, within_nms
 from detectors.onnx_graph import graph_of
 from detectors.opening import open_heads
 from detectors.port import (
@@ -33,7 +33,6 @@ from detectors.port import (
     fetched,
     on_host,
 )
-from detectors.weights import digest_of
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 

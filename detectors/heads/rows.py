@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +52,6 @@ from detectors.heads.layout import (
     refuse,
     yolox_input,
 )
-from detectors.heads.masks import filled, masks_of
 from detectors.heads.values import (
     MAX_SHARE,
     TOLERANCE,
@@ -73,6 +73,21 @@ _DEEPSTREAM = Ambiguity(
     "does not state which colours the model reads: set model.mean and model.std, [0, 0, 0] and [1, 1, 1] for YOLOv8, "
     "YOLOv9 and YOLO11; or model.head: deepstream for that",
 )
+
+
+class Kept(NamedTuple):
+    """The boxes of a picture that remain, strongest first.
+
+    Attributes:
+        boxes: (n, 4) corners in input pixels; centre and size for rotated boxes.
+        classes: (n,).
+        extras: (n, e) of each row.
+    """
+
+    boxes: Floats
+    scores: Floats
+    classes: npt.NDArray[np.int32]
+    extras: Floats
 
 
 @dataclass(frozen=True)
@@ -126,28 +141,27 @@ class RowHead(OneByOne):
             if len(found.scores) == 0:
                 return nothing()
             keep = self._selected(raw, found, wanted, max_candidates)
-            boxes, rows = found.boxes[keep], found.rows[keep]
-            extras = self._extras(raw, rows)
-            columns = (
-                found.scores[keep],
-                found.classes[keep].astype(np.int32),
-                max(0, len(found.scores) - max_candidates),
-            )
-            if self.task == "obb":
-                turned = box.rotated_to_source(np.concatenate((boxes, extras), axis=1))
-                turned[:, 2:4] = np.abs(turned[:, 2:4])  # a negative side is the same rectangle
-                return Detections(hulls(turned, box.source), *columns, obb=regular(turned))
-            if self.protos:
-                full = filled(extras, outputs[self.protos], boxes, self.spec)
-                boxes, extras, columns = boxes[full], extras[full], (columns[0][full], columns[1][full], columns[2])
-            xyxy = box.to_source(boxes)
-            if self.task == "pose":
-                return Detections(
-                    xyxy, *columns, keypoints=box.points_to_source(extras.reshape(len(rows), self.points, -1))
-                )
-            if self.protos:
-                return Detections(xyxy, *columns, masks=masks_of(extras, outputs[self.protos], boxes, self.spec, box))
-            return Detections(xyxy, *columns)
+            rows, left_out = found.rows[keep], max(0, len(found.scores) - max_candidates)
+            classes = found.classes[keep].astype(np.int32)
+            kept = Kept(found.boxes[keep], found.scores[keep], classes, self._extras(raw, rows))
+            return self._placed(outputs, box, kept, left_out)
+
+    def _placed(self, outputs: Outputs, box: Letterbox, kept: Kept, left_out: int) -> Detections:  # noqa: ARG002
+        """What remains, as it lies in the picture.
+
+        Args:
+            outputs: for heads that have more than one.
+        """
+        columns = kept.scores, kept.classes, left_out
+        if self.task == "obb":
+            turned = box.rotated_to_source(np.concatenate((kept.boxes, kept.extras), axis=1))
+            turned[:, 2:4] = np.abs(turned[:, 2:4])  # a negative side is the same rectangle
+            return Detections(hulls(turned, box.source), *columns, obb=regular(turned))
+        xyxy = box.to_source(kept.boxes)
+        if self.task == "pose":
+            points = kept.extras.reshape(len(kept.boxes), self.points, -1)
+            return Detections(xyxy, *columns, keypoints=box.points_to_source(points))
+        return Detections(xyxy, *columns)
 
     def scores(self, outputs: Outputs) -> Floats:
         raw = outputs[self.output]

@@ -167,10 +167,9 @@ class RowLayoutFamily:
         classes, points = columns - extras, _key_points(facts.metadata)[0] if task == "pose" else 0
         if classes < (1 if self.name != "end2end" else 0) or (self.name == "end2end" and classes):
             return None
-        from detectors.heads.rows import RowHead
-
+        kind = _row_head(has_masks=protos is not None)
         name = protos[0] if protos else None
-        head = RowHead(self.name, task, classes or None, self._input(facts), output, extras, points, name)
+        head = kind(self.name, task, classes or None, self._input(facts), output, extras, points, name)
         if self.name != "end2end":
             return head
         return replace(head, semantics=CHOSEN, ambiguity=None if is_ultralytics(facts.metadata) else _OTHER_ROWS)
@@ -180,9 +179,7 @@ class RowLayoutFamily:
         cells = [count_cells(facts.size, strides) for strides in STRIDES]
         if shape[2] not in (6, 7) or shape[1] not in [*cells, *(3 * count for count in cells)]:
             return None
-        from detectors.heads.rows import RowHead
-
-        return RowHead("deepstream", "detect", None, self._input(facts), output, extras=shape[2] - 6)
+        return _row_head()("deepstream", "detect", None, self._input(facts), output, extras=shape[2] - 6)
 
     def _input(self, facts: ModelFacts) -> InputSpec:
         return yolox_input(facts.size) if self.name == "yolox" else InputSpec(*facts.size)
@@ -231,6 +228,16 @@ def _has_hybrid_encoder(graph: OnnxGraph | None) -> bool:
         return False
     small = all(width == 3 and stride == 2 for width, stride in graph.stem)
     return small and graph.count("Resize") > 1 and graph.count("TopK") > 0 and graph.count("GridSample") > 0
+
+
+def _row_head(*, has_masks: bool = False) -> type[RowHead]:
+    if has_masks:
+        from detectors.heads.masks import MaskHead
+
+        return MaskHead
+    from detectors.heads.rows import RowHead
+
+    return RowHead
 
 
 def without_raw_grids(facts: ModelFacts) -> Sequence[tuple[str, Shape]]:
