@@ -231,6 +231,7 @@ def _has_hybrid_encoder(graph: OnnxGraph | None) -> bool:
 
 
 def _row_head(*, has_masks: bool = False) -> type[RowHead]:
+    """What decodes rows."""
     if has_masks:
         from detectors.heads.masks import MaskHead
 
@@ -291,7 +292,7 @@ def is_nanodet(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
     )
 
 
-# In the order of matching.
+# In order of matching.
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
     for layout in (
@@ -300,12 +301,11 @@ LAYOUTS: dict[str, Layout] = {
         QueryLayoutFamily("detr", "logits (b, q, c + 1) and pred_boxes (b, q, 4)"),
         QueryLayoutFamily("detr-decoded", "labels (b, k), boxes (b, k, 4) and scores (b, k)"),
         QueryLayoutFamily("detr-rows", "(b, k, 6) of ultralytics' RT-DETR"),
-        # In order of matching; end2end is last, because its six columns also match one-class rows of the others.
         RowLayoutFamily("yolov5", "(b, 3n, 5+c)"),
         RowLayoutFamily("yolov8", "(b, 4+c, n)"),
         RowLayoutFamily("yolox", "(b, n, 5+c)"),
         RowLayoutFamily("deepstream", "(b, n, 6) of DeepStream-Yolo"),
-        RowLayoutFamily("end2end", "(b, k, 6)"),
+        RowLayoutFamily("end2end", "(b, k, 6)"),  # its six columns also match one-class rows of the others
         ClassifyLayout(),
     )
 }
