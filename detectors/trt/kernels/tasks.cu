@@ -50,7 +50,7 @@ __device__ inline Gaussian gaussian(const Candidate& box, double angle) {
 // What is not a number stays so, as in numpy.
 __device__ inline double at_least(double value, double low) { return value < low ? low : value; }
 
-// detectors.heads.nms.probabilistic_iou
+// detectors.heads.candidates.probabilistic_iou
 __device__ inline float probabilistic_iou(const Candidate& one, const Gaussian& p, const Candidate& other,
                                           const Gaussian& q) {
     const double eps = 1e-7, x = (double)one.x1 - other.x1, y = (double)one.y1 - other.y1;
