@@ -20,6 +20,7 @@ from av.video.stream import VideoStream
 
 from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
+from daemon.sources.explanations import explain
 from daemon.sources.file_range import FileRange
 from daemon.sources.libav import HTTP, LIVE_OPTIONS, LOCAL, RTSP, message_of
 from daemon.sources.video_streams import choose, is_attached
@@ -140,11 +141,7 @@ def _open(config: AvConfig, transport: Transport, *, explains: bool) -> tuple[In
             raise _NotOfferedError(
                 f"cannot open {config.url}: the server does not offer {transport.upper()}: set transport: {other}"
             ) from error
-        if not explains:
-            raise SourceError(message_of(error)) from error
-        from daemon.sources.explanations import explain  # which asks the server, over a connection of its own
-
-        raise explain(config, error) from error
+        raise (explain(config, error) if explains else SourceError(message_of(error))) from error
 
 
 def _silence(scheme: str) -> str:
