@@ -27,12 +27,12 @@ _NUMBERED_LINE = re.compile(r"\s*(\d+)\s+(\S.*?)\s*")
 _INVENTED = re.compile(r"LABEL_\d+|\d+")  # names of which an exporter knows no others
 _NAME_KEYS = ("name", "label", "class_name")
 # SHA-256 and bytes of the makers' release files, and `model.labels` of them.
-_KNOWN = {
+KNOWN_FILES = {
     ("c789161ed43c8269fcd4e67c67eeeb4e80c622da2eb296a20bc6007bd18a0b7d", 3_659_407): "coco",  # yolox_nano
     ("427cc366d34e27ff7a03e2899b5e3671425c262ea2291f88bb942bc1cc70b0f7", 20_219_662): "coco",  # yolox_tiny
     ("c5c2d13e59ae883e6af3b45daea64af4833a4951c92d116ec270d9ddbe998063", 35_858_002): "coco",  # yolox_s
 }
-_KNOWN_SIZES = {size for _, size in _KNOWN}
+KNOWN_SIZES = {size for _, size in KNOWN_FILES}
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ def resolve(override: str | None, metadata: Mapping[str, str], classes: int | No
 def known_labels(path: Path) -> str | None:
     """`model.labels` of a known file; None of any other, and of what cannot be read."""
     try:
-        if not path.is_file() or path.stat().st_size not in _KNOWN_SIZES:
+        if not path.is_file() or path.stat().st_size not in KNOWN_SIZES:
             return None
         content = path.read_bytes()
-        return _KNOWN.get((digest_of(path, content), len(content)))
+        return KNOWN_FILES.get((digest_of(path, content), len(content)))
     except (OSError, DetectorError):  # whoever opens the model says so
         return None
 
