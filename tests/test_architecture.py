@@ -380,7 +380,7 @@ def test_what_builds_a_daemon_loads_no_feature() -> None:
 
 @pytest.mark.parametrize(
     ("source", "most"),
-    [("SyntheticConfig(id='one')", _MAX_MODULES_ALONE), ("AvConfig(id='one', url=Url('rtsp://camera/one'))", 66)],
+    [("SyntheticConfig(id='one')", _MAX_MODULES_ALONE), ("AvConfig(id='one', url=Url('rtsp://camera/one'))", 69)],
     ids=["drawn", "FFmpeg"],
 )
 def test_a_source_and_a_detector_load_little_else(source: str, most: int) -> None:

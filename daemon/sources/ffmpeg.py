@@ -27,16 +27,17 @@ from daemon.sources.decode import (
     marked,
 )
 from daemon.sources.history import SourceHistory
+from daemon.sources.key_pictures import KeyPictures
 from daemon.sources.libav import LOCAL
 from daemon.sources.logins import LOGINS
 from daemon.sources.packet_info import PacketDescriber
 from daemon.sources.packets import Demuxer
-from daemon.sources.pictures import KeyPictures, PictureCounter
+from daemon.sources.pending import PendingPictures
+from daemon.sources.pictures import PictureCounter
 from daemon.sources.playlist import Playlist, is_playlist
 from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Skipped
 from daemon.sources.shape import StreamShape, rotated, turns_of
 from daemon.sources.skipping import FrameSkipper, SkipCause
-from daemon.sources.timeline import PendingPictures
 from detectors.port import Image
 from lookoutd.messages import FrameClock, VideoFormat
 

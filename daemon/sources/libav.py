@@ -1,4 +1,4 @@
-"""What all connections have of FFmpeg: schemes of URLs, options, and its messages."""
+"""FFmpeg as all connections use it: schemes of URLs, options, and its messages."""
 
 from __future__ import annotations
 

@@ -24,8 +24,9 @@ from daemon.sources.completeness import shortfall, stated_length, tolerance
 from daemon.sources.file_range import FileRange
 from daemon.sources.history import SourceHistory
 from daemon.sources.libav import message_of
+from daemon.sources.pending import TimeSlot
 from daemon.sources.structure import is_whole
-from daemon.sources.timeline import Timeline, TimeSlot, nanoseconds
+from daemon.sources.timeline import Timeline, nanoseconds
 from daemon.sources.video_packets import VideoPackets
 
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, begins with microseconds since 1970

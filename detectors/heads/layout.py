@@ -223,7 +223,7 @@ def _row(colour: Sequence[float]) -> str:
 
 
 class HeadBase:
-    """What a head says of the values of raw outputs where its layout has nothing to say of its own; see `Head`."""
+    """The answers about values of raw outputs of a head whose layout has none of its own; see `Head`."""
 
     def has_score(self: Head, outputs: Outputs) -> bool:
         return bool((self.scores(outputs) > 0).any())

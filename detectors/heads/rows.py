@@ -147,7 +147,7 @@ class RowHead(OneByOne):
             return self._placed(outputs, box, kept, left_out)
 
     def _placed(self, outputs: Outputs, box: Letterbox, kept: Kept, left_out: int) -> Detections:  # noqa: ARG002
-        """What remains, as it lies in the picture.
+        """The boxes that remain, as they lie in the picture.
 
         Args:
             outputs: for heads that have more than one.

@@ -231,7 +231,7 @@ def _has_hybrid_encoder(graph: OnnxGraph | None) -> bool:
 
 
 def _row_head(*, has_masks: bool = False) -> type[RowHead]:
-    """What decodes rows."""
+    """The class of heads that decode rows."""
     if has_masks:
         from detectors.heads.masks import MaskHead
 

@@ -1,4 +1,4 @@
-"""What the values of raw outputs tell of their layout, where others have the same shape. Pure numpy."""
+"""Values of raw outputs that tell of their layout, where others have the same shape. Pure numpy."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from daemon.errors import SourceError
 from daemon.redact import Url
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.ffmpeg import AvReader, AvSource
-from daemon.sources.history import FrameRate
+from daemon.sources.frame_rate import FrameRate
 from daemon.sources.port import Picture, next_picture
 from lookoutd.messages import VideoFormat
 from tests.daemon.test_capture import Run, ScriptedReader, ScriptedSource

@@ -7,7 +7,8 @@ from fractions import Fraction
 import pytest
 from av.packet import Packet
 
-from daemon.sources.timeline import PendingPictures, Timeline, TimeSlot
+from daemon.sources.pending import PendingPictures, TimeSlot
+from daemon.sources.timeline import Timeline
 
 _MS = Fraction(1, 1000)
 _RATE = 10.0  # a picture each 100 ms
