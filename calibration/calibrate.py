@@ -31,8 +31,8 @@ from calibration.speed import Energy, measure_speeds
 from detectors.accuracy_record import AccuracyRecord, path_of, write
 from detectors.factory import engine_store
 from detectors.half import keep_in_fp32, to_half
+from detectors.model import digest_of
 from detectors.port import Detector, DetectorError, HostImage, Image, Options, Prepares
-from detectors.weights import digest_of
 
 _COMPARED_FRAMES = 8  # frames for comparing layers
 _MIN_OBJECTS_PER_FRAME = 0.25  # below it, layers are not measured on objects

@@ -15,8 +15,8 @@ from calibration.coco import Evaluation, Operation, Truth, measure, operation
 from calibration.frames import Bgr, Frames
 from calibration.matches import Matches
 from detectors.detections import Detections, plausible
+from detectors.model import digest_of
 from detectors.port import Detector, DetectorError, HostImage, Options, PostprocessParams
-from detectors.weights import digest_of
 
 OpenDetector = Callable[[Options], Detector]
 _MIN_AP = 0.02  # below it, labels and model do not belong together

@@ -16,8 +16,8 @@ from calibration.graph import Graph
 from calibration.kernel_times import by_layer, slower
 from calibration.placement import KINDS, Placement
 from calibration.quantize import targets
+from detectors.model import digest_of
 from detectors.port import Detector, Options
-from detectors.weights import digest_of
 
 _TURNS, _REPLAYS = 9, 40
 _ROUNDS = 3

@@ -9,8 +9,8 @@ from dataclasses import replace
 from calibration.evaluator import Evaluator
 from calibration.outcome import Trial
 from calibration.sensitivity import Cost, layers_to_restore
+from detectors.model import digest_of
 from detectors.port import Options
-from detectors.weights import digest_of
 
 _MAX_COSTS = 20
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
 from daemon.errors import ConfigError
-from daemon.geometry import Point, area_of, length_of, touching_edges
-from daemon.schedule import Schedule
+
+if TYPE_CHECKING:
+    from daemon.geometry import Point
 
 Coordinate = Annotated[float, msgspec.Meta(ge=0, le=16_384)]
 Corner = tuple[Coordinate, Coordinate]
@@ -21,9 +21,6 @@ Pixels = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
 Population = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 Anchor = Literal["bottom", "center", "top"]
 ANCHOR_WEIGHTS: dict[Anchor, float] = {"top": 0.0, "center": 0.5, "bottom": 1.0}  # of the lower edge in its height
-
-MAX_RULES = 64
-_SMALLEST = 1e-6  # share of the picture's area, or of its size
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,11 +42,6 @@ class RuleBase(_Section, frozen=True, kw_only=True):
     """times of the week, such as "mon-fri 22:00-06:00; sat,sun"; null: always"""
     timezone: str | None = None
     """of these times, by its IANA name"""
-
-    @property
-    def schedule(self) -> Schedule | None:
-        """The times when the rule is active; None for always."""
-        return None if self.active is None or self.timezone is None else Schedule(self.active, self.timezone)
 
     @property
     def outlines(self) -> list[tuple[str, list[Corner]]]:
@@ -163,29 +155,6 @@ def scaled(points: Sequence[Point], size: tuple[int, int] | None, width: float, 
     return [(x * across, y * down) for x, y in points]
 
 
-def check_rules(rules: Sequence[RuleConfig], where: str) -> None:
-    """Check the rules of a source beyond their types.
-
-    Args:
-        where: path of the source, with a dot behind it, or nothing.
-
-    Raises:
-        ConfigError: with the path of the key.
-    """
-    if len(rules) > MAX_RULES:
-        raise ConfigError(f"{where}rules: {len(rules)} are too many: a source may have {MAX_RULES}")
-    seen: dict[str, str] = {}
-    for index, rule in enumerate(rules):
-        path = f"{where}rules[{index}]"
-        if not re.fullmatch(r"[A-Za-z0-9_.-]+", rule.name):
-            raise ConfigError(f"{path}.name: {rule.name!r} may hold letters, digits, '_', '.' and '-' only")
-        if rule.name.lower() in seen:
-            raise ConfigError(f"{path}.name: {rule.name!r} is used twice; each rule of a source needs its own")
-        seen[rule.name.lower()] = rule.name
-        for problem in _problems(rule):
-            raise ConfigError(f"{path}.{problem}")
-
-
 def check_labels(rules: Sequence[RuleConfig], labels: Sequence[str], source: str) -> None:
     """Check the rules' labels against those of the model.
 
@@ -198,106 +167,3 @@ def check_labels(rules: Sequence[RuleConfig], labels: Sequence[str], source: str
                 f"sources, id {source}, rule {rule.name}: the model has no label {unknown[0]!r}; "
                 f"it has {', '.join(labels)}"
             )
-
-
-def _problems(rule: RuleConfig) -> Iterator[str]:
-    """Key and fault of each mistake in a rule."""
-    if rule.labels is not None and not rule.labels:
-        yield "labels: is empty, so the rule never applies: name labels, or leave the key out for all"
-    if rule.min_area > rule.max_area:
-        yield "max_area: is below min_area, so the rule never applies"
-    yield from _problems_of_schedule(rule)
-    if not isinstance(rule, ObjectConfig):
-        yield from problems_of_coordinates(rule.outlines, rule.frame_size)
-    if isinstance(rule, ZoneConfig):
-        yield from _problems_of_zone(rule)
-    elif not isinstance(rule, ObjectConfig):
-        for key, points in rule.outlines:
-            yield from _problems_of_line(key, points, rule.frame_size)
-
-
-def _problems_of_schedule(rule: RuleConfig) -> Iterator[str]:
-    if rule.active is None:
-        if rule.timezone is not None:
-            yield "timezone: is for `active`, which is not set"
-        return
-    if rule.timezone is None:
-        yield "active: needs a `timezone` beside it, such as Europe/Berlin"
-        return
-    try:
-        Schedule(rule.active, rule.timezone)
-    except ValueError as error:
-        key = "timezone" if "time zone" in str(error) else "active"
-        yield f"{key}: {error}"
-
-
-def problems_of_coordinates(
-    outlines: Sequence[tuple[str, list[Corner]]],
-    size: tuple[int, int] | None,
-    remedy: str = "frame_size: [width, height]",
-) -> Iterator[str]:
-    """Faults of coordinates. They are shares of the picture, or pixels of a picture whose size is named.
-
-    Args:
-        outlines: key and points of each.
-        remedy: how to name the size.
-    """
-    for key, points in outlines:
-        values = [value for point in points for value in point]
-        if any(value > 1 for value in values) and any(0 < value < 1 for value in values):
-            yield f"{key}: mixes shares of the picture, 0 to 1, with pixels: write one or the other"
-    pixels = [key for key, points in outlines if any(value > 1 for point in points for value in point)]
-    if pixels and len(pixels) < len(outlines):
-        other = next(key for key, _ in outlines if key not in pixels)
-        yield f"{other}: is in shares of the picture, but {pixels[0]} is in pixels: write one or the other"
-    if pixels and size is None:
-        yield f"{pixels[0]}: is in pixels: name the picture's size with {remedy}, or write 0 to 1"
-    if size is None:
-        return
-    if not pixels and outlines:
-        yield "frame_size: is for pixels, but all coordinates are shares of the picture, 0 to 1"
-    width, height = size
-    for key, points in outlines:
-        for index, (x, y) in enumerate(points):
-            if x > width or y > height:
-                yield f"{key}[{index}]: [{x:g}, {y:g}] is outside of frame_size, {width}x{height}"
-
-
-def problems_of_polygon(key: str, points: list[Corner], size: tuple[int, int] | None) -> Iterator[str]:
-    """Faults of a polygon."""
-    corners = points[:-1] if len(points) > 1 and points[0] == points[-1] else points
-    if len(set(corners)) < 3:
-        yield f"{key}: a polygon needs three different points or more, not {len(set(corners))}"
-        return
-    for index, point in enumerate(corners):
-        if point in corners[:index]:
-            yield f"{key}[{index}]: [{point[0]:g}, {point[1]:g}] is a point of the polygon already"
-    if edges := touching_edges(corners):
-        yield f"{key}: the polygon crosses itself: its sides {edges[0] + 1} and {edges[1] + 1} meet"
-    elif area_of(corners) < _SMALLEST * _whole(size):
-        yield f"{key}: the polygon has no area"
-
-
-def _problems_of_zone(rule: ZoneConfig) -> Iterator[str]:
-    if (rule.points is None) == (rule.polygons is None):
-        yield "points: set `points` for one polygon, or `polygons` for several"
-    if rule.polygons is not None and not rule.polygons:
-        yield "polygons: is empty"
-    for key, points in rule.outlines:
-        yield from problems_of_polygon(key, points, rule.frame_size)
-    if rule.dwell_s != sorted(set(rule.dwell_s)) or 0 in rule.dwell_s:
-        yield "dwell_s: must rise from one to the next, and begin above 0"
-    if rule.crowd is not None and rule.crowd.end > rule.crowd.over:
-        yield "crowd.under: is above crowd.over"
-
-
-def _problems_of_line(key: str, points: list[Corner], size: tuple[int, int] | None) -> Iterator[str]:
-    if len(points) < 2:
-        yield f"{key}: a line needs two points or more, not {len(points)}"
-    elif length_of(points) < _SMALLEST * min(size or (1, 1)):
-        yield f"{key}: the line has no length: its points are one and the same"
-
-
-def _whole(size: tuple[int, int] | None) -> int:
-    """The area of the picture, in the rule's own unit."""
-    return 1 if size is None else size[0] * size[1]

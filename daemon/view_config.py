@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from daemon.errors import ConfigError
-from daemon.geometry import Point
-from daemon.rule_config import Anchor, Corner, Pixels, Points, problems_of_coordinates, problems_of_polygon, scaled
-from detectors.views import MIN_OVERLAP, Tiling
+from daemon.rule_config import Anchor, Corner, Pixels, Points, scaled
+
+if TYPE_CHECKING:
+    from daemon.geometry import Point
 
 Side = Annotated[int, msgspec.Meta(ge=1, le=8)]
+MIN_OVERLAP = 0.02  # with less, two tiles see too little in common to recognise one object
 _SHORT = re.compile(r"([1-8])x([1-8])")
 
 
@@ -44,6 +45,11 @@ class TilesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     whole: bool = True
     """the model sees the whole picture, too"""
 
+    @property
+    def pictures(self) -> int:
+        """Pictures that the model sees for one frame."""
+        return self.columns * self.rows + self.whole
+
 
 Roi = Points | RoiConfig
 Tiles = str | TilesConfig
@@ -56,40 +62,9 @@ def roi_of(given: Sequence[Corner] | RoiConfig | None) -> RoiConfig | None:
     return RoiConfig(points=list(given))
 
 
-def tiling_of(given: str | TilesConfig | None) -> Tiling | None:
-    """The tiles from their long or short form, which is checked."""
-    if isinstance(given, TilesConfig):
-        return Tiling(given.columns, given.rows, given.overlap, given.whole)
-    found = _SHORT.fullmatch(given) if given is not None else None
-    return Tiling(int(found[1]), int(found[2])) if found else None
-
-
-def check_views(roi: Sequence[Corner] | RoiConfig | None, tiles: str | TilesConfig | None, where: str) -> None:
-    """Check the views of a source beyond their types.
-
-    Args:
-        where: path of the source, with a dot behind it, or nothing.
-
-    Raises:
-        ConfigError: with the path of the key.
-    """
-    if isinstance(roi, RoiConfig):
-        for problem in (
-            *problems_of_coordinates([("points", roi.points)], roi.frame_size),
-            *problems_of_polygon("points", roi.points, roi.frame_size),
-        ):
-            raise ConfigError(f"{where}roi.{problem}")
-    elif roi is not None:
-        remedy = "roi: {points: [...], frame_size: [width, height]}"
-        for problem in (
-            *problems_of_coordinates([("roi", list(roi))], None, remedy),
-            *problems_of_polygon("roi", list(roi), None),
-        ):
-            raise ConfigError(f"{where}{problem}")
-    if tiles is None:
-        return
-    tiling = tiling_of(tiles)
-    if tiling is None:
-        raise ConfigError(f"{where}tiles: {tiles!r} is not columns x rows, such as 2x2, with 1 to 8 of each")
-    if tiling.columns == tiling.rows == 1:
-        raise ConfigError(f"{where}tiles: one tile is the whole picture: leave the key out")
+def tiles_of(given: str | TilesConfig | None) -> TilesConfig | None:
+    """The tiles from their long or short form; None of a text that is neither."""
+    if given is None or isinstance(given, TilesConfig):
+        return given
+    found = _SHORT.fullmatch(given)
+    return TilesConfig(columns=int(found[1]), rows=int(found[2])) if found else None

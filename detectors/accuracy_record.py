@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from detectors.model import digest_of
 from detectors.port import DetectorError
-from detectors.weights import digest_of
 
 SCHEMA = "lookout.verdict/2"
 
@@ -16,7 +16,7 @@ class AccuracyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement and its ruling. Names of fields are keys of the file; lookout.verdict/1 has no interval.
 
     Attributes:
-        onnx_sha256: of the model, see `detectors.weights`.
+        onnx_sha256: of the model, see `detectors.model`.
         measure: "AP" or "top-1" over labelled photos, or "agreement" with the float model.
         reference: the float model's value.
         value: this model's value.

@@ -11,9 +11,8 @@ import numpy.typing as npt
 from detectors.detections import Detections
 from detectors.letterbox import InputSpec
 from detectors.port import HostImage, PostprocessParams
-from detectors.trial_pictures import first_pictures
+from detectors.trial_pictures import LEAST_CONFIDENCE, first_pictures
 
-LEAST_CONFIDENCE = 1e-6  # nearly everything is a box
 _RANKS = slice(10, 80)  # of the boxes between which a threshold is looked for
 _ALIKE = 0.9  # share of the boxes: one that is nearly at a limit may be on either side of it
 _NEAR_SCORE, _NEAR = 1e-3, 0.5  # pixels, or radians

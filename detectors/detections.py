@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from detectors.joining import joined
-
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
 _set = msgspec.structs.force_setattr
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class TrackNews(msgspec.Struct, frozen=True, eq=False):
@@ -298,3 +298,21 @@ def plausible(found: Sequence[Detections], classes: int) -> tuple[Sequence[Detec
     ends = np.cumsum([len(one) for one in found])
     kept = [one[rows] for one, rows in zip(found, np.split(good, ends[:-1]))]
     return kept, int(len(good) - good.sum())
+
+
+def joined(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
+    """Rows of one type and width, as `np.concatenate` joins them.
+
+    numpy gives the lock up for each part, however small, and a busy thread waits to get it back. This takes a third of
+    the time, too. At least one part.
+    """
+    first: npt.NDArray[Any] = parts[0]
+    return np.frombuffer(joined_bytes(parts), first.dtype).reshape(-1, *first.shape[1:])
+
+
+def joined_bytes(parts: Sequence[npt.NDArray[Any]]) -> bytearray:
+    """The memory of `joined`."""
+    try:
+        return bytearray().join(parts)  # type: ignore[arg-type]
+    except (BufferError, TypeError):  # a part is not in one piece, row by row
+        return bytearray().join([part.tobytes() for part in parts])

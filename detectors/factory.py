@@ -89,9 +89,9 @@ def open_detector(backend: Backend, options: Options) -> Detector:
     if backend != "triton" and is_address(options.path):
         raise DetectorError("model.path is an address: set model.backend: triton, or give a file")
     if options.labels is None and backend != "triton":
-        from detectors.known import labels_of
+        from detectors.labels import known_labels
 
-        options = replace(options, labels=labels_of(options.path))
+        options = replace(options, labels=known_labels(options.path))
     return _open(_available(backend), options)
 
 

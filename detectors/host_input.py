@@ -1,7 +1,8 @@
-"""A model's input in host memory: pictures are resized, placed and normalised there."""
+"""Pictures in host memory: they are resized, placed and normalised for a model, and parts are cut out of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.letterbox import PAD, InputSpec, Letterbox, cell_size, fit, resample
+from detectors.port import HostImage, Image, Part, PreparedImage, on_host
 
 
 class HostInput:
@@ -56,6 +58,25 @@ class HostInput:
     def close(self) -> None:
         """Free the buffer now, even if this object is still referenced."""
         self.buffer = self._planes = self.buffer[:0].copy()
+
+
+class HostCutter:
+    """See `detectors.port.Cutter`. Each copy has memory of its own, of its part alone."""
+
+    def cut(self, parts: Sequence[Part]) -> list[Image | PreparedImage | None]:
+        return [cut_on_host(part) for part in parts]
+
+    def release_done(self) -> None:
+        """Pictures are copied at once."""
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+def cut_on_host(part: Part) -> HostImage:
+    """A copy of a part of a picture in host memory."""
+    left, top, right, bottom = part.box
+    return HostImage(np.array(on_host(part.image).bgr[top:bottom, left:right], order="C"))
 
 
 def _resized(bgr: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[Any]:

@@ -1,4 +1,7 @@
-"""Class labels: from the ONNX metadata, a text file, or the built-in COCO list."""
+"""Class labels: from the ONNX metadata, a text file, or the built-in COCO list.
+
+Files that have none in them are known by their digest, whatever they are called.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from detectors.metadata import LABEL_KEYS, leaves
+from detectors.model import digest_of
 from detectors.port import DetectorError
 from detectors.semantics import Origin
 
@@ -22,6 +26,13 @@ _LINE = re.compile(r"\s*(\d+)\s*[:=]\s*(.*?)\s*")  # of YAML
 _NUMBERED_LINE = re.compile(r"\s*(\d+)\s+(\S.*?)\s*")
 _INVENTED = re.compile(r"LABEL_\d+|\d+")  # names of which an exporter knows no others
 _NAME_KEYS = ("name", "label", "class_name")
+# SHA-256 and bytes of the makers' release files, and `model.labels` of them.
+KNOWN_FILES = {
+    ("c789161ed43c8269fcd4e67c67eeeb4e80c622da2eb296a20bc6007bd18a0b7d", 3_659_407): "coco",  # yolox_nano
+    ("427cc366d34e27ff7a03e2899b5e3671425c262ea2291f88bb942bc1cc70b0f7", 20_219_662): "coco",  # yolox_tiny
+    ("c5c2d13e59ae883e6af3b45daea64af4833a4951c92d116ec270d9ddbe998063", 35_858_002): "coco",  # yolox_s
+}
+KNOWN_SIZES = {size for _, size in KNOWN_FILES}
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,17 @@ def resolve(override: str | None, metadata: Mapping[str, str], classes: int | No
                 f"{source}: label {number}, {shown}, is not printable text of at most {_MAX_LENGTH} characters"
             )
     return found
+
+
+def known_labels(path: Path) -> str | None:
+    """`model.labels` of a known file; None of any other, and of what cannot be read."""
+    try:
+        if not path.is_file() or path.stat().st_size not in KNOWN_SIZES:
+            return None
+        content = path.read_bytes()
+        return KNOWN_FILES.get((digest_of(path, content), len(content)))
+    except (OSError, DetectorError):  # whoever opens the model says so
+        return None
 
 
 def _unnamed(number: int) -> str:

@@ -50,6 +50,8 @@ class Semantics:
 
 
 NOTHING_KNOWN = Semantics()
+SIGMOID, SOFTMAX = Semantics(activation="sigmoid"), Semantics(activation="softmax")
+CHOSEN = Semantics(box_units="pixels", first_class=0)  # of boxes that a model has chosen itself
 
 
 class Fact(NamedTuple):

@@ -14,21 +14,16 @@ from itertools import chain, islice
 
 import numpy as np
 
-from detectors.decoding_check import LEAST_CONFIDENCE, are_alike
 from detectors.detections import Detections, plausible
-from detectors.heads.candidates import whole
-from detectors.heads.classify import ClassifyHead
-from detectors.heads.faults import MAX_SHARE, fault_of, likely_kind
 from detectors.heads.layout import Head, Outputs
-from detectors.heads.queries import QueryHead
-from detectors.heads.rows import RowHead
-from detectors.heads.values import other_layout
+from detectors.heads.values import MAX_SHARE
 from detectors.labels import Labels
 from detectors.letterbox import fit
 from detectors.port import DetectorError, HostImage, PostprocessParams
-from detectors.semantics import BoxUnits, Semantics
-from detectors.trial_pictures import first_pictures, further_pictures
+from detectors.semantics import NOTHING_KNOWN, BoxUnits, Semantics
+from detectors.trial_pictures import LEAST_CONFIDENCE, first_pictures, further_pictures
 
+_POSE = 4 + 1 + 17 * 3  # a box, one class, and COCO's key points
 _TOLERANCE = 1e-3  # of scores, for FP16 rounding
 _MIN_SIZE = 16 * MAX_SHARE  # of an input in which pixels cannot be taken for shares
 _DIFFERENT = 0.1  # share of the values of a picture alone, and within a batch
@@ -70,12 +65,11 @@ class Trial:
                 no picture shows; the text names the keys that decide.
         """
         seen = _Seen(self.run, head)
-        if isinstance(head, RowHead) and (other := other_layout(head, [raw for *_, raw in seen.first])):
+        if other := head.other([raw for *_, raw in seen.first]):
             head = self._stated(other)
             seen = _Seen(self.run, head)
-        if isinstance(head, ClassifyHead) and head.semantics.activation is None:
-            values = [raw[head.output] for *_, raw in seen.all()]
-            head = seen.head = head.interpreted(Semantics(activation=head.activation_of(values)))
+        if (shown := head.shown(raw for *_, raw in seen.all())) != NOTHING_KNOWN:
+            head = seen.head = head.interpreted(shown)
         for name, _, raw in seen.first:
             _check(name, raw, head, self.precision)
         labels = self.labels(head.classes)
@@ -88,12 +82,12 @@ class Trial:
             _check_batch(seen)
         return head, labels
 
-    def _stated(self, head: RowHead) -> RowHead:
+    def _stated(self, head: Head) -> Head:
         """Another head with the facts that keys or the file state."""
         ambiguity = head.ambiguity and head.ambiguity.without(self.stated.known)
         if ambiguity:
             raise DetectorError(ambiguity.remedy)
-        return replace(head.interpreted(self.stated), ambiguity=None)
+        return replace(head.interpreted(self.stated), ambiguity=None)  # type: ignore[type-var]
 
 
 class _Seen:
@@ -137,10 +131,22 @@ def _check(name: str, raw: Outputs, head: Head, precision: str) -> None:
     if low < -_TOLERANCE or high > 1 + _TOLERANCE:
         raise DetectorError(
             f"the model's scores for {name} range from {low:.4g} to {high:.4g}, but scores of {head.name} "
-            f"range from 0 to 1: {likely_kind(raw, head)}"
+            f"range from 0 to 1: {_likely_kind(raw, head)}"
         )
-    if fault := fault_of(raw, head):
+    if fault := head.fault(raw):
         raise DetectorError(f"the model's boxes for {name} are not those of {head.name}: {fault}")
+
+
+def _likely_kind(outputs: Outputs, head: Head) -> str:
+    """The likely kind of a model with such outputs."""
+    (raw, *_) = outputs.values()
+    if head.task == "classify":
+        return "set model.activation: softmax or sigmoid"
+    if head.name == "yolov8" and len(raw) == _POSE:
+        return "56 rows indicate a pose model without metadata: export it with ultralytics"
+    if head.name == "yolov8" and len(raw) > 5 and raw[4:-1].min() >= 0 and raw[4:-1].max() <= 1:
+        return "a last row without scores indicates rotated boxes without metadata: export it with ultralytics"
+    return "it is probably a model of another task, or its scores are not activated"
 
 
 def _check_scores(seen: _Seen) -> None:
@@ -150,18 +156,11 @@ def _check_scores(seen: _Seen) -> None:
         DetectorError: none has.
     """
     head = seen.head
-    if not any(_has_score(head, raw) for *_, raw in seen.all()):
+    if not any(head.has_score(raw) for *_, raw in seen.all()):
         raise DetectorError(
             "all scores are exactly 0, for every picture of a trial: a quantisation with one scale for boxes and "
             "scores has lost them. Quantise it with `lookout calibrate`, or leave the last layers in float"
         )
-
-
-def _has_score(head: Head, raw: Outputs) -> bool:
-    if isinstance(head, RowHead) and head.layout in ("yolov5", "yolox"):
-        rows = raw[head.output]
-        return bool((rows[:, 4] * rows[:, 5 : rows.shape[1] - head.extras].max(axis=1) > 0).any())
-    return bool((head.scores(raw) > 0).any())
 
 
 def _numbered(seen: _Seen, labels: Labels) -> Head:
@@ -176,7 +175,7 @@ def _numbered(seen: _Seen, labels: Labels) -> Head:
         unknown -= {"first_class"}
     corners, classes = np.zeros(0, np.float32), np.zeros(0, np.int64)
     for number, (*_, raw) in enumerate(seen.all()):
-        boxes, ids = _chosen(head, raw)
+        boxes, ids = head.chosen(raw)
         corners, classes = np.append(corners, boxes), np.append(classes, ids)
         if number > 0 and _is_shown(unknown, corners, classes, labels):
             break
@@ -188,18 +187,6 @@ def _numbered(seen: _Seen, labels: Labels) -> Head:
         keys = " and ".join(f"model.{name}" for name in sorted(rest))
         raise DetectorError(f"{remedy}. The trial's pictures show nothing that decides: set {keys}")
     return replace(head.interpreted(known), ambiguity=None)  # type: ignore[type-var]
-
-
-def _chosen(head: Head, raw: Outputs) -> tuple[np.ndarray, np.ndarray]:
-    """Corners and class ids of the boxes with a score, as the model gives them."""
-    if isinstance(head, QueryHead) and head.layout == "detr-decoded":
-        strong = raw[head.scores_name] > 0
-        return raw[head.boxes][strong], whole(raw[head.labels][strong])
-    if isinstance(head, RowHead):
-        rows = raw[head.output]
-        rows = rows[rows[:, 4] > 0]
-        return rows[:, :4], whole(rows[:, 5])
-    return np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
 
 
 def _is_shown(unknown: frozenset[str], corners: np.ndarray, classes: np.ndarray, labels: Labels) -> bool:
@@ -298,6 +285,8 @@ def _is_served(seen: _Seen, first: Outputs, alone: Outputs, second: Outputs) -> 
         alone, second: results of the second picture, alone and in the batch.
     """
     if not seen.head.is_raw:
+        from detectors.decoding_check import are_alike
+
         return are_alike(seen.boxes(second), seen.boxes(alone), _NEAR_PIXELS, _NEAR_SCORE)
     wrong, values = _far(second, alone), sum(one.size for one in alone.values())
     return wrong <= _DIFFERENT * values and (wrong == 0 or wrong < _far(second, first))

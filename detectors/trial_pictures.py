@@ -13,6 +13,7 @@ from detectors.letterbox import PAD, InputSpec
 from detectors.port import HostImage
 
 Bgr = npt.NDArray[np.uint8]
+LEAST_CONFIDENCE = 1e-6  # nearly everything in them is a box
 
 
 def first_pictures(spec: InputSpec) -> Iterator[tuple[str, HostImage]]:

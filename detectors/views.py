@@ -17,7 +17,6 @@ from detectors.port import Image, Lane, Region, StageTimes
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.intp]
 
-MIN_OVERLAP = 0.02  # with less, two tiles see too little in common to recognise one object
 _MARGIN = 0.01  # of a tile's side: a box so near to an inner border is taken as cut by it
 _MIN_MARGIN = 2.0  # pixels
 _SAME = 0.5  # IoU, within what both tiles see, of two boxes of one object
@@ -30,7 +29,7 @@ class Tiling:
 
     Attributes:
         columns, rows: numbers of tiles.
-        overlap: share of a tile's width and height that neighbours have in common, from `MIN_OVERLAP`.
+        overlap: share of a tile's width and height that neighbours have in common.
         whole: the region itself is a view as well, for objects that are larger than a tile.
     """
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.support.assignments import Classes, assignments
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,7 +52,7 @@ _ASSIGNED_FOR_EACH_BOX = {
 LAYERS = (
     ("errors", "clock", "appended_file", "files", "redact", "validation", "error_places", "geometry", "schedule"),
     ("rule_config",),
-    ("view_config", "url_config", "fleet_config", "batch_config"),
+    ("rule_checks", "view_config", "fleet_config", "batch_config"),
     ("config",),
     ("log",),
     ("system",),
@@ -233,7 +235,8 @@ def test_no_thread_takes_a_name_that_python_keeps_for_itself() -> None:
 _MAX_PARAMETERS = 8
 _MAX_ATTRIBUTES = 20
 _MAX_LINES = 400
-_MAX_MODULES = 70
+_MAX_MODULES = 70  # of what builds a daemon
+_MAX_MODULES_ALONE = 40  # of a source and a detector
 
 
 def _classes(path: Path) -> Iterator[ast.ClassDef]:
@@ -371,10 +374,39 @@ def test_one_function_builds_a_daemon() -> None:
 
 def test_what_builds_a_daemon_loads_no_feature() -> None:
     """A kit is a door: it loads its feature when it opens it."""
-    code = "import sys, daemon.build; print(*(name for name in sys.modules if name.split('.')[0] in %r))"
-    command = [sys.executable, "-c", code % (("daemon", "detectors", "calibration", "lookoutd"),)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert len(done.stdout.split()) < _MAX_MODULES, done.stdout
+    loaded = _loaded("import daemon.build")
+    assert len(loaded) < _MAX_MODULES, loaded
+
+
+@pytest.mark.parametrize(
+    ("source", "most"),
+    [("SyntheticConfig(id='one')", _MAX_MODULES_ALONE), ("AvConfig(id='one', url=Url('rtsp://camera/one'))", 69)],
+    ids=["drawn", "FFmpeg"],
+)
+def test_a_source_and_a_detector_load_little_else(source: str, most: int) -> None:
+    """The core without a daemon: a source, and a model that has looked at a picture."""
+    loaded = _loaded(f"{_ALONE}make_source({source})")
+    assert len(loaded) < most, loaded
+
+
+_ALONE = """
+from pathlib import Path
+from daemon.config.sources import AvConfig, SyntheticConfig
+from daemon.redact import Url
+from daemon.sources.factory import make_source
+from detectors.factory import open_detector
+from detectors.port import Options
+detector = open_detector("cpu", Options(Path("models/demo.onnx"), threads=1))
+detector.lane().detect([detector.sample(640, 360)])
+"""
+
+
+def _loaded(code: str) -> list[str]:
+    """The modules of ours that a process has loaded after some code."""
+    packages = ("daemon", "detectors", "calibration", "lookoutd")
+    code += f"\nimport sys; print(*(name for name in sys.modules if name.split('.')[0] in {packages}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.split()
 
 
 def test_time_comes_from_the_clock() -> None:

@@ -50,9 +50,10 @@ class _Active:
 
     __slots__ = ("_begin", "_end", "schedule", "value")
 
-    def __init__(self, schedule: Schedule | None) -> None:
-        self.schedule = schedule
-        self.value = schedule is None
+    def __init__(self, rule: RuleConfig) -> None:
+        times, zone = rule.active, rule.timezone
+        self.schedule = None if times is None or zone is None else Schedule(times, zone)
+        self.value = self.schedule is None
         self._begin = self._end = 0
 
     def turns(self, utc_ns: int) -> bool:
@@ -112,8 +113,7 @@ class SourceRules:
                 old[kept[index]] if index in kept else _evaluator(rule) for index, rule in enumerate(rules.rules)
             ]
             self._active = [
-                self._active[kept[index]] if index in kept else _Active(rule.schedule)
-                for index, rule in enumerate(rules.rules)
+                self._active[kept[index]] if index in kept else _Active(rule) for index, rule in enumerate(rules.rules)
             ]
             for track in self._tracks.values():
                 track.states = [

@@ -20,8 +20,7 @@ from daemon.analytics.source_time import INTERVALS
 from daemon.analytics.source_tracks import SourceTracks
 from daemon.analytics.track_step import Integers, Step, StepInput, StepOutput
 from daemon.pipeline.frames import FrameInfo
-from detectors.detections import Detections, TrackNews, Tracks
-from detectors.joining import joined
+from detectors.detections import Detections, TrackNews, Tracks, joined
 
 _CHANGES = 5  # the first column of `StepOutput.sources` that is read only where tracks change
 

@@ -18,14 +18,14 @@ from daemon.config.load import source_of
 from daemon.config.model import ModelConfig
 from daemon.config.publisher import PublisherConfig
 from daemon.config.root import BoardConfig, Config, MonitorConfig, check
+from daemon.config.section import literal
 from daemon.config.sources import AvConfig, ReconnectConfig
-from daemon.config.text import literal
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig
 from daemon.redact import HIDDEN, Secret
 from detectors.factory import gpus
+from detectors.model import digest_of
 from detectors.port import is_address
-from detectors.weights import digest_of
 
 _LONG_S = 3600.0  # the worker decides when a clip is tried again, and how long a disk may take
 _GPU_CLIPS, _CPU_CLIPS = 32, 16  # at once, at most

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemon.errors import LookoutError
+from detectors.model import digest_of
 from detectors.port import DetectorError
-from detectors.weights import digest_of
 
 DEMO = "demo"  # the model that comes with Lookout
 _YOLOX = "https://github.com/Megvii-BaseDetection/YOLOX/releases/download/0.1.1rc0"

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from daemon.commands.engine_profile import RUNS, print_layers
 from detectors.factory import engine_store, open_detector, profile_engine
+from detectors.model import digest_of
 from detectors.port import DetectorError, Options
-from detectors.weights import digest_of
 
 _DAY_NS = 86_400 * 10**9
 

@@ -14,7 +14,7 @@ import yaml
 
 from daemon.config.load import parse
 from daemon.config.root import Config
-from daemon.config.text import literal
+from daemon.config.section import literal
 from daemon.errors import ConfigError, LookoutError
 from daemon.files import is_device
 

@@ -9,7 +9,8 @@ from typing import Any, cast, get_type_hints
 from daemon.config.http import check_dashboard
 from daemon.config.root import Config, PageConfig, check
 from daemon.config.section import Section, anchored
-from daemon.config.sources import SourceConfig, check_source
+from daemon.config.source_checks import check_source
+from daemon.config.sources import SourceConfig
 from daemon.config.text import Loader, check_variables, hook, hook_as_written
 from daemon.error_places import together
 from daemon.errors import ConfigError

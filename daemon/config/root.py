@@ -13,15 +13,8 @@ from daemon.config.http import DashboardConfig, HttpConfig, check_dashboard, che
 from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig, check_names
 from daemon.config.publisher import PublisherConfig, check_publisher
 from daemon.config.section import Seconds, Section
-from daemon.config.sources import (
-    ReconnectConfig,
-    SourceConfig,
-    SourceTracking,
-    TrackingConfig,
-    check_groups,
-    check_reconnect,
-    check_source,
-)
+from daemon.config.source_checks import check_groups, check_reconnect, check_source
+from daemon.config.sources import ReconnectConfig, SourceConfig, SourceTracking, TrackingConfig
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig, check_fleet
 

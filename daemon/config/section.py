@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
@@ -25,6 +26,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A mapping of config.yaml."""
 
 
+VARIABLE = re.compile(r"(\$)?\$\{([A-Za-z_][A-Za-z0-9_]*)\}")  # with one more $ it stands for itself
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
@@ -60,3 +62,8 @@ def absolute(folder: Path, path: Path) -> Path:
     with suppress(RuntimeError):  # nobody of that name
         path = path.expanduser()
     return folder / path
+
+
+def literal(text: str) -> str:
+    """A text as it is written in a configuration, so that nothing in it is replaced: `${NAME}` becomes `$${NAME}`."""
+    return VARIABLE.sub(lambda match: f"${match[0]}", text)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal, cast, get_args
 
 import msgspec
 
-from daemon.config.section import Hits, InputSize, Pixels, Rate, Seconds, Section, SourceId, Unit, absolute
-from daemon.config.text import literal
-from daemon.errors import ConfigError
+from daemon.config.section import Hits, InputSize, Pixels, Rate, Seconds, Section, SourceId, Unit, absolute, literal
 from daemon.redact import Secret, Url
-from daemon.rule_config import RuleConfig, check_rules
-from daemon.url_config import check_url
-from daemon.view_config import Roi, RoiConfig, Tiles, check_views, roi_of, tiling_of
-from detectors.views import Tiling
+from daemon.rule_config import RuleConfig
+from daemon.view_config import Roi, RoiConfig, Tiles, TilesConfig, roi_of, tiles_of
 
 Pace = Literal["realtime", "fast"]
 Decode = Literal["auto", "nvdec", "cpu"]
@@ -97,8 +92,9 @@ class SourceBase(Section, frozen=True):
         return roi_of(self.roi)
 
     @property
-    def tiling(self) -> Tiling | None:
-        return tiling_of(self.tiles)
+    def tiling(self) -> TilesConfig | None:
+        """The tiles; None for none."""
+        return tiles_of(self.tiles)
 
     @property
     def wants_gpu(self) -> bool:
@@ -258,43 +254,3 @@ class ReconnectConfig(Section, frozen=True):
     """of the time from one try to the next"""
     jitter: Unit = 0.2
     """up to this share shorter, at random, so that cameras do not all come back at once"""
-
-
-def check_groups(tracking: TrackingConfig) -> None:
-    seen: set[str] = set()
-    for index, group in enumerate(tracking.groups):
-        for label in group:
-            if label in seen:
-                raise ConfigError(f"tracking.groups[{index}]: {label!r} is named twice; a label has one group")
-            seen.add(label)
-
-
-def check_reconnect(reconnect: ReconnectConfig) -> None:
-    if reconnect.max_s < reconnect.initial_s:
-        raise ConfigError("reconnect.max_s: is below reconnect.initial_s")
-    if reconnect.refused_max_s < reconnect.refused_s:
-        raise ConfigError("reconnect.refused_max_s: is below reconnect.refused_s")
-
-
-def check_source(source: SourceConfig, where: str) -> None:
-    id = source.id
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+", id):
-        raise ConfigError(f"{where}id: {id!r} may hold letters, digits, '_', '.' and '-' only")
-    if not id.strip("."):
-        raise ConfigError(f"{where}id: {id!r} means a folder to most programs: give it a letter or a digit")
-    check_rules(source.rules, where)
-    check_views(source.roi, source.tiles, where)
-    if isinstance(source, AvConfig):
-        check_url(source.url, where)
-        _check_credentials(source, where)
-    elif isinstance(source, CameraConfig) and isinstance(source.device, str) and "://" in source.device:
-        raise ConfigError(f"{where}device: is a URL, and not a camera of this machine: set type: av and url")
-
-
-def _check_credentials(source: AvConfig, where: str) -> None:
-    if source.password is not None and source.user is None:
-        raise ConfigError(f"{where}password: wants a user, too")
-    if source.user is not None and not source.url.scheme:
-        raise ConfigError(f"{where}user: is for URLs; {source.url} is a path")
-    if source.user is not None and source.url.has_credentials:
-        raise ConfigError(f"{where}user: the URL has a user name as well: write one of them")

@@ -9,16 +9,10 @@ from typing import Any
 
 import yaml
 
+from daemon.config.section import VARIABLE
 from daemon.errors import ConfigError
 from daemon.redact import Secret, Url, percent_encoded
 from daemon.validation import is_path, is_secret, strings
-
-_VARIABLE = re.compile(r"(\$)?\$\{([A-Za-z_][A-Za-z0-9_]*)\}")  # with one more $ it stands for itself
-
-
-def literal(text: str) -> str:
-    """A text as it is written in a configuration, so that nothing in it is replaced: `${NAME}` becomes `$${NAME}`."""
-    return _VARIABLE.sub(lambda match: f"${match[0]}", text)
 
 
 class Loader(yaml.SafeLoader):
@@ -36,7 +30,7 @@ def hook(kind: type, value: object) -> object:
     text = _text(value)
     if issubclass(kind, Url):
         return Url(_filled_url(text), text)
-    filled = _VARIABLE.sub(_from_environment, text)
+    filled = VARIABLE.sub(_from_environment, text)
     return kind(filled, text) if issubclass(kind, Secret) else Path(filled)
 
 
@@ -63,7 +57,7 @@ def _filled_url(text: str) -> str:
         found = _from_environment(match)
         return percent_encoded(found) if within else found
 
-    return _VARIABLE.sub(value, text)
+    return VARIABLE.sub(value, text)
 
 
 def _from_environment(match: re.Match[str]) -> str:
@@ -85,7 +79,7 @@ def check_variables(raw: object, kind: type, before: str = "") -> None:
     for where, value in strings(raw):
         if _SURROGATES.search(value) and not is_path(where, raw, kind):
             raise ConfigError(f"{before}{where}: has bytes that are no text in UTF-8")
-        if any(not found[1] for found in _VARIABLE.finditer(value)) and not is_secret(where, raw, kind):
+        if any(not found[1] for found in VARIABLE.finditer(value)) and not is_secret(where, raw, kind):
             raise ConfigError(
                 f"{before}{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself, or "
                 "$${{NAME}} in a path that has this text"

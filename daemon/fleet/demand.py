@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daemon.fleet.records import Capacity, FleetView, SourceRecord, StreamFormat
-from daemon.view_config import TilesConfig, tiling_of
+from daemon.view_config import TilesConfig, tiles_of
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -176,11 +176,11 @@ def _drawn(config: Mapping[str, object]) -> StreamFormat | None:
 def _pictures(tiles: object) -> int:
     """Pictures that the detector sees for a frame."""
     if isinstance(tiles, str):
-        tiling = tiling_of(tiles)
+        tiling = tiles_of(tiles)
     elif isinstance(tiles, dict):
         known = {name: tiles[name] for name in TilesConfig.__struct_fields__ if name in tiles}
         sides = [known.get("columns"), known.get("rows")]
-        tiling = tiling_of(TilesConfig(**known)) if all(isinstance(side, int) for side in sides) else None
+        tiling = TilesConfig(**known) if all(isinstance(side, int) for side in sides) else None
     else:
         tiling = None
     return tiling.pictures if tiling else 1

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daemon.errors import ConfigError
-from detectors.detections import Detections, no_tracks, selected
-from detectors.joining import joined
+from detectors.detections import Detections, joined, no_tracks, selected
 
 if TYPE_CHECKING:
     from daemon.config.root import Config

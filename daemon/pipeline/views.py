@@ -58,10 +58,11 @@ class PlacedView:
 
 def view_of(source: SourceConfig) -> SourceView | None:
     """The view of a source; None if the model sees the whole picture, once."""
-    roi, tiling = source.region, source.tiling
-    if roi is None and tiling is None:
+    roi, tiles = source.region, source.tiling
+    if roi is None and tiles is None:
         return None
     corners = tuple(roi.scaled(1, 1)) if roi else ()
+    tiling = Tiling(tiles.columns, tiles.rows, tiles.overlap, tiles.whole) if tiles else None
     return SourceView(corners, roi.anchor if roi else "center", tiling)
 
 

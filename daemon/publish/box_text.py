@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from detectors.detections import Detections, no_tracks, nothing
-from detectors.joining import joined
+from detectors.detections import Detections, joined, no_tracks, nothing
 from detectors.port import cache_folder
 
 log = structlog.get_logger(__name__)

@@ -22,8 +22,7 @@ from daemon.publish.box_text import BoxText, fastest_box_text
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.ownership_fence import Grants, may_send
 from daemon.publish.subscribers import matching
-from detectors.detections import Detections, no_tracks
-from detectors.joining import joined
+from detectors.detections import Detections, joined, no_tracks
 from lookoutd.messages import (
     KINDS,
     Counts,

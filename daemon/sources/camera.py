@@ -13,7 +13,7 @@ from daemon.config.sources import CameraConfig
 from daemon.errors import SourceError
 from daemon.files import is_device
 from daemon.sources.port import DecodeBudget, Picture
-from daemon.sources.rotation import rotated, rotated_format
+from daemon.sources.shape import rotated, rotated_format
 from detectors.port import HostImage, Image
 from lookoutd.messages import FrameClock, VideoFormat
 

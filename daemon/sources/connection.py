@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from time import monotonic
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import av
 import av.error
@@ -20,11 +20,13 @@ from av.video.stream import VideoStream
 
 from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
-from daemon.sources.explanations import HTTP, LOCAL, RTSP, explain, message_of
+from daemon.sources.explanations import explain
 from daemon.sources.file_range import FileRange
-from daemon.sources.hls import HlsFiles
-from daemon.sources.http_connection import LIVE_OPTIONS, open_http
+from daemon.sources.libav import HTTP, LIVE_OPTIONS, LOCAL, RTSP, message_of
 from daemon.sources.video_streams import choose, is_attached
+
+if TYPE_CHECKING:
+    from daemon.sources.hls import HlsFiles
 
 Transport = Literal["tcp", "udp"]
 # Formats that a file may have. None of them is a list of other files, except HLS, which FFmpeg detects by name only.
@@ -126,6 +128,8 @@ def _open(config: AvConfig, transport: Transport, *, explains: bool) -> tuple[In
     started = monotonic()
     try:
         if config.url.scheme in HTTP:
+            from daemon.sources.http_connection import open_http
+
             return open_http(config, options, limits)
         return av.open(config.address, options=options, timeout=limits), None
     except (av.error.FFmpegError, OSError, ValueError) as error:

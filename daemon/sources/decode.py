@@ -18,7 +18,7 @@ from av.video.stream import VideoStream
 
 from daemon.errors import DecodeError
 from daemon.sources.buffers import HostMapper, Mapper
-from daemon.sources.explanations import message_of
+from daemon.sources.libav import message_of
 from detectors.port import HostImage, Image
 
 NVDEC = "nvdec"  # `Decoder.name` of a GPU's decoder

@@ -11,31 +11,20 @@ from daemon.config.sources import AvConfig
 from daemon.errors import LoginRefusedError, SourceError
 from daemon.redact import printable, scrub
 from daemon.sources.http_files import joined, origin_of, redirects_of
+from daemon.sources.libav import CLOSED, HTTP, LOCAL, RTSP, message_of
 from daemon.sources.server_probe import Answer, probe_http, probe_rtsp
 
-RTSP = ("rtsp", "rtsps")
-HTTP = ("http", "https")
-LOCAL = ("", "file")
 _INQUIRY_S = 2.0  # for the server to answer
 _LOGIN_ERRORS = (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError)
 # Errors of servers that answer; other errors say enough.
 _ERRORS_OF_ANSWERS = (av.error.HTTPError, av.error.HTTPClientError, av.error.InvalidDataError, av.error.EOFError)
 _ERRNO_ERRORS_OF_ANSWERS = (errno.EIO, errno.EINVAL, errno.EPERM)
-_CLOSED = "the server closed the connection"
 
 
 def explain(config: AvConfig, error: Exception) -> SourceError:
     """The error of a source that could not be opened. This may probe its server."""
     kind = LoginRefusedError if isinstance(error, _LOGIN_ERRORS) else SourceError
     return kind(f"cannot open {config.url}: {_reason(config, error)}{_hint(config)}")
-
-
-def message_of(error: Exception) -> str:
-    """FFmpeg's message, without the URL that PyAV adds."""
-    if isinstance(error, av.error.ExitError):  # its end of a connection that it did not end itself
-        return _CLOSED
-    message = error.strerror if isinstance(error, OSError | av.error.FFmpegError) and error.strerror else str(error)
-    return scrub(message)
 
 
 def _reason(config: AvConfig, error: Exception) -> str:
@@ -61,7 +50,7 @@ def _guess(scheme: str, error: Exception) -> str:
         return ": it is not a video"
     if isinstance(error, av.error.EOFError) or getattr(error, "errno", None) == errno.EIO:
         plain = f", or it speaks no TLS: try {scheme[:-1]}://" if scheme in ("rtsps", "https", "rtmps") else ""
-        return f": the host name may be wrong, or {_CLOSED}{plain}"
+        return f": the host name may be wrong, or {CLOSED}{plain}"
     return ""
 
 

@@ -28,6 +28,7 @@ from daemon.sources.decode import (
 )
 from daemon.sources.history import SourceHistory
 from daemon.sources.key_pictures import KeyPictures
+from daemon.sources.libav import LOCAL
 from daemon.sources.logins import LOGINS
 from daemon.sources.packet_info import PacketDescriber
 from daemon.sources.packets import Demuxer
@@ -35,8 +36,7 @@ from daemon.sources.pending import PendingPictures
 from daemon.sources.pictures import PictureCounter
 from daemon.sources.playlist import Playlist, is_playlist
 from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Skipped
-from daemon.sources.rotation import rotated, turns_of
-from daemon.sources.shape import StreamShape
+from daemon.sources.shape import StreamShape, rotated, turns_of
 from daemon.sources.skipping import FrameSkipper, SkipCause
 from detectors.port import Image
 from lookoutd.messages import FrameClock, VideoFormat
@@ -47,14 +47,14 @@ class AvSource:
 
     def __init__(self, config: AvConfig, decoder_pool: DecoderPool | None = None) -> None:
         self._config, self._decoder_pool = config, decoder_pool or NoHardwareDecoder("not asked for")
-        self.live = config.url.scheme not in ("", "file") if config.kind == "auto" else config.kind == "live"
+        self.live = config.url.scheme not in LOCAL if config.kind == "auto" else config.kind == "live"
         self.plays_once = not self.live and not config.loop
         self.realtime = not self.live and config.pace == "realtime"
         self.clock = FrameClock("arrival") if self.live else FrameClock("file", 0)
         self._history = SourceHistory()
         self._refusal: str | None = None  # why the GPU's decoder gave up on the last connection
         path = config.url.path
-        several = config.url.scheme in ("", "file") and is_playlist(path)
+        several = config.url.scheme in LOCAL and is_playlist(path)
         self._playlist = Playlist(path, loop=config.loop) if several else None
 
     @property

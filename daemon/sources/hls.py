@@ -30,7 +30,6 @@ _OPTIONS = {"http_persistent": "0", "http_multiple": "0", "extension_picky": "0"
 _TARGETS = 3.0  # target durations without a new segment, after which a playlist is given up
 _BEHIND = 3.5  # target durations of segments that wait, beyond which playing is behind
 _MAX_STEP_S = 10.0
-_MAX_READ_NS = 300_000_000_000  # of what another connection has read
 _REMEMBERED = 16  # segments
 _MAX_MASTERS = 16  # playlists of playlists
 _MAX_PLAYLIST = 16 << 20  # bytes
@@ -75,33 +74,6 @@ class Playlist:
         """Seconds of the segments that follow one; 0 if it is not there."""
         urls = [url for url, _ in self.segments]
         return sum(seconds for _, seconds in self.segments[urls.index(segment) + 1 :]) if segment in urls else 0.0
-
-
-class HlsProgress:
-    """How far a source was read, over its connections: a new one begins with segments that the last one has read."""
-
-    def __init__(self) -> None:
-        self._files: HlsFiles | None = None  # of the connection that was read last
-        self._last: int | None = None  # time of its last picture, ns
-        self._read_to: int | None = None  # pictures up to this time were read over another connection
-
-    def is_new(self, time: int, files: HlsFiles) -> bool:
-        """Whether a picture was not read before. Call it for each picture, in order.
-
-        Args:
-            time: its timestamp, ns.
-            files: of its connection.
-        """
-        before = self._files
-        if files is not before:
-            again = (
-                before is not None and not before.has_begun_anew and bool(set(before.segments) & set(files.segments))
-            )
-            self._files, self._read_to = files, self._last if again else None
-        if self._read_to is not None and time <= self._read_to < time + _MAX_READ_NS:
-            return False
-        self._read_to, self._last = None, time
-        return True
 
 
 class HlsFiles:

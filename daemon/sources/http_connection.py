@@ -13,10 +13,9 @@ from av.format import formats_available
 from daemon.config.sources import AvConfig
 from daemon.sources.hls import HlsFiles, hls_options
 from daemon.sources.http_files import HttpFiles, redirects_of, without_secrets
+from daemon.sources.libav import LIVE_OPTIONS
 from daemon.sources.server_probe import probe_http
 
-# By default FFmpeg reads 20 frames at open to guess the frame rate, which Lookout measures by itself.
-LIVE_OPTIONS = {"fpsprobesize": "0"}
 _JPEG_OPTIONS = LIVE_OPTIONS | {"analyzeduration": "1"}  # otherwise it reads pictures for five seconds first
 _LISTING_FORMATS = {"concat", "dash", "hls", "imf", "sdp", "webm_dash_manifest"}  # name other files
 _HLS_PATH = re.compile(r"\.m3u8?(?=[?#]|$)", re.IGNORECASE)

@@ -21,9 +21,9 @@ from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.completeness import shortfall, stated_length, tolerance
-from daemon.sources.explanations import message_of
 from daemon.sources.file_range import FileRange
 from daemon.sources.history import SourceHistory
+from daemon.sources.libav import message_of
 from daemon.sources.pending import TimeSlot
 from daemon.sources.structure import is_whole
 from daemon.sources.timeline import Timeline, nanoseconds

@@ -19,6 +19,7 @@ from daemon.config.sources import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.connection import connect, open_range, prepare
 from daemon.sources.file_range import FileRange
+from daemon.sources.libav import LOCAL
 from daemon.sources.part import Part, demuxed, last_packet
 from daemon.sources.splice_finder import SpliceFinder, begin_before
 from daemon.sources.splices import Splice, change_of_codec, other_codec
@@ -54,7 +55,7 @@ class VideoPackets:
     def __init__(self, config: AvConfig, passed_over: Counter[str], *, live: bool) -> None:
         self._config, self._passed_over = config, passed_over
         path = Path(config.url.path)
-        self.path = path if config.url.scheme in ("", "file") and not live and path.is_file() else None
+        self.path = path if config.url.scheme in LOCAL and not live and path.is_file() else None
         self._finder = SpliceFinder(self.path) if self.path else None
         self.is_spliced = False
         self._open, self._stale = ExitStack(), ExitStack()  # containers since `stream` began, and those before them

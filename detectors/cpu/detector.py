@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -11,15 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from detectors.accuracy_record import note
-from detectors.cutting import HostCutter
 from detectors.detections import Detections
 from detectors.heads.layout import Head, ModelFacts, Outputs
-from detectors.heads.likely import Input, likely_of_inputs
 from detectors.heads.recognise import recognise_at
-from detectors.host_input import HostInput
+from detectors.host_input import HostCutter, HostInput
 from detectors.letterbox import preprocess
-from detectors.model import fixed_batch, input_sizes, quantised, read, within_nms
+from detectors.model import digest_of, fixed_batch, input_sizes, quantised, read, within_nms
 from detectors.onnx_graph import graph_of
 from detectors.opening import open_heads
 from detectors.port import (
@@ -35,7 +33,6 @@ from detectors.port import (
     fetched,
     on_host,
 )
-from detectors.weights import digest_of
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 
@@ -94,7 +91,7 @@ class CpuDetector:
             further_sizes=sizes[1:],
             labels=opened.labels,
             max_batch=batch,
-            notes=(*opened.notes, *notes, *(note(options.path, integers, digest) if integers else ())),
+            notes=(*opened.notes, *notes, *(_accuracy(options.path, integers, digest) if integers else ())),
             lanes=options.lanes,
             facts=opened.facts,
         )
@@ -161,6 +158,8 @@ class CpuDetector:
         images = [node for node in inputs if len(node.shape) == 4 and node.type in _DTYPES and node.shape[1] == 3]
         others = [node for node in inputs if node not in images]
         if len(images) != 1 or not all(map(_is_size, others)):
+            from detectors.heads.refusals import Input, likely_of_inputs
+
             seen = ", ".join(f"{node.name} {node.type} {node.shape}" for node in inputs) or "none"
             rows = [Input(node.name, node.type, _numbers(node.shape)) for node in inputs]
             raise DetectorError(
@@ -261,6 +260,13 @@ class CpuLane(CpuLaneAt):
         for lane in self._further.values():
             lane.close()
         super().close()
+
+
+def _accuracy(model: Path, precision: str, digest: str) -> tuple[str, ...]:
+    """Notes on the accuracy record of a quantised model."""
+    from detectors.accuracy_record import note
+
+    return note(model, precision, digest)
 
 
 def _is_size(node: ort.NodeArg) -> bool:

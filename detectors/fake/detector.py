@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from detectors.cutting import HostCutter
 from detectors.detections import Detections
+from detectors.host_input import HostCutter
 from detectors.port import (
     Fetch,
     HostImage,

@@ -8,33 +8,26 @@ called a classifier (`model.head: classify`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections
-from detectors.heads.layout import Ambiguity, Floats, ModelFacts, Outputs, Task, coloured, refuse
+from detectors.heads.layout import Ambiguity, Floats, HeadBase, Outputs, Task, coloured, refuse
 from detectors.heads.queries import probabilities, shares_of
 from detectors.letterbox import InputSpec, Letterbox
-from detectors.metadata import is_ultralytics
 from detectors.port import DetectorError, PostprocessParams
-from detectors.semantics import NOTHING_KNOWN, Activation, Semantics
+from detectors.semantics import NOTHING_KNOWN, SOFTMAX, Semantics
 
 TOP = 5
 _TOLERANCE = 1e-3  # of a probability, for FP16 rounding
 _PER_CENT = 100
-_COLOURS = Ambiguity(
-    frozenset(("mean", "std")),
-    "the file does not state which colours the classifier reads: set model.mean and model.std, such as "
-    "[0.485, 0.456, 0.406] and [0.229, 0.224, 0.225] for those of torchvision, or [0, 0, 0] and [1, 1, 1] for colours "
-    "as they are",
-)
 
 
 @dataclass(frozen=True)
-class ClassifyHead:
+class ClassifyHead(HeadBase):
     """Implements `Head`: the strongest classes, each with the picture for a box."""
 
     classes: int
@@ -59,17 +52,20 @@ class ClassifyHead:
         known = Semantics(activation=semantics.activation) | self.semantics
         return replace(self, spec=coloured(self.spec, semantics), semantics=known)
 
-    def activation_of(self, values: Sequence[Floats]) -> Activation:
-        """The activation that the outputs of some pictures show. Values of 0 to 1 are probabilities, whatever their
-        sum: of one class, or of each class for itself.
+    def shown(self, pictures: Iterable[Outputs]) -> Semantics:
+        """The activation. Values of 0 to 1 are probabilities, whatever their sum: of one class, or of each class for
+        itself.
 
         Raises:
             DetectorError: they are per cent.
         """
+        if self.semantics.activation is not None:
+            return NOTHING_KNOWN
+        values = [raw[self.output] for raw in pictures]
         if all(one.min() >= 0 and abs(float(one.sum()) - _PER_CENT) < 1 for one in values):
             raise DetectorError(f"{self.output} has per cent, not probabilities: export the model without the factor")
         low, high = min(float(one.min()) for one in values), max(float(one.max()) for one in values)
-        return "none" if low >= -_TOLERANCE and high <= 1 + _TOLERANCE else "softmax"
+        return Semantics(activation="none") if low >= -_TOLERANCE and high <= 1 + _TOLERANCE else SOFTMAX
 
     def detections(self, outputs: Outputs, box: Letterbox, wanted: PostprocessParams) -> Detections:
         return self.batch_detections({self.output: outputs[self.output][None]}, [box], wanted)[0]
@@ -98,22 +94,3 @@ class ClassifyHead:
         if self.semantics.activation == "none":
             return values
         return probabilities(values) if self.semantics.activation == "sigmoid" else shares_of(values)
-
-
-@dataclass(frozen=True)
-class ClassifyLayout:
-    """Implements `Layout`."""
-
-    name: str = "classify"
-    looks: str = "(b, c)"
-
-    def match(self, facts: ModelFacts, task: Task | None) -> ClassifyHead | None:
-        if len(facts.outputs) != 1 or facts.inputs or task not in (None, "classify"):
-            return None
-        name, shape = facts.outputs[0]
-        if len(shape) not in (2, 4) or shape[2:] not in ((), (1, 1)) or shape[1] < 2:
-            return None
-        spec = InputSpec(*facts.size, fit="cover")
-        if task and is_ultralytics(facts.metadata):
-            return ClassifyHead(shape[1], spec, name, semantics=Semantics(activation="none"))
-        return ClassifyHead(shape[1], replace(spec, crop=0.875), name, ambiguity=_COLOURS)

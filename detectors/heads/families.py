@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from detectors.heads.candidates import STRIDES, TWO_STRIDES, count_cells
 from detectors.heads.layout import ModelFacts, Shape
+from detectors.heads.shapes import is_flat, is_nanodet
 
 _ROWS = "one output (b, k, 6) of x1, y1, x2, y2 in pixels, confidence and class from 0"
 _PAD = f"wrap the model so that it gives {_ROWS}, padded with zeros to a fixed k"
 _WRAP = f"wrap the model so that it gives {_ROWS}"
 _JOIN = "wrap the model so that it gives one output (b, 4 + c, n) of cx, cy, w, h in pixels and c scores"
 _NORMALISED = f"{_JOIN}, and set model.mean and model.std"
-_NMS = ("NonMaxSuppression", "NonZero", "EfficientNMS_TRT", "BatchedNMS_TRT", "BatchedNMSDynamic_TRT")
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,6 @@ def family_of(facts: ModelFacts) -> str | None:
     return _first((*MISTAKEN, *FAMILIES), facts)
 
 
-def mistaken_of(facts: ModelFacts) -> str | None:
-    """`family_of`, for families whose outputs a layout of another family would take for its own."""
-    return _first(MISTAKEN, facts)
-
-
 def _first(families: Sequence[Family], facts: ModelFacts) -> str | None:
     shapes = {name.lower(): shape for name, shape in facts.outputs}
     found = next((family for family in families if shapes and family.fits(facts, shapes)), None)
@@ -49,10 +44,6 @@ def _first(families: Sequence[Family], facts: ModelFacts) -> str | None:
 
 def _named(*names: str) -> Callable[[ModelFacts, dict[str, Shape]], bool]:
     return lambda _, shapes: all(any(name in output for output in shapes) for name in names)
-
-
-def _has_nms(facts: ModelFacts) -> bool:
-    return facts.graph is not None and any(facts.graph.count(name) for name in _NMS)
 
 
 def _is_torchvision(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
@@ -76,12 +67,6 @@ def _is_unbatched(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
     """Boxes (n, 4), and a score and a class for each, of one picture."""
     boxes = [shape for shape in shapes.values() if len(shape) == 2 and shape[1] == 4]
     return len(boxes) == 1 and sum(shape == boxes[0][:1] for shape in shapes.values()) > 1
-
-
-def _is_flat(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
-    """Rows of all pictures one after the other."""
-    (shape, *others) = shapes.values()
-    return not others and len(shape) == 2 and shape[1] == 7 and (shape[0] != facts.batch or _has_nms(facts))
 
 
 def _has_seven(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
@@ -129,15 +114,6 @@ def _is_dual(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
     return len(decoded) == 2 and decoded[0] == decoded[1] and min(decoded[0][1:]) > 4 and not facts.inputs
 
 
-def _is_nanodet(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
-    """Scores and 8 bins for each side, for cells with strides of 8 to 64, rounded up."""
-    width, height = facts.size
-    cells = sum(-(-width // stride) * -(-height // stride) for stride in (8, 16, 32, 64))
-    return any(len(shape) == 3 and shape[1] == cells and shape[2] > 4 * 8 for shape in shapes.values()) and (
-        len(shapes) == 1 and "output" in shapes
-    )
-
-
 def _is_picodet(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
     """Scores, and 8 bins for each side."""
     bins = [shape for shape in shapes.values() if len(shape) == 3 and shape[2] == 4 * 8]
@@ -156,7 +132,7 @@ def _is_apart(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
 
 
 def _is_apart_after_nms(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
-    return _has_nms(facts) and _is_apart(facts, shapes)
+    return facts.has_nms and _is_apart(facts, shapes)
 
 
 def _is_pose(facts: ModelFacts, _: dict[str, Shape]) -> bool:
@@ -189,8 +165,8 @@ def _depends_on_picture(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
 
 MISTAKEN: Sequence[Family] = (
     Family("YOLOv7 (--end2end --max-wh) or YOLO-NAS (flat format), with NMS inside and rows of all pictures one after "
-           "the other", f"export YOLOv7 with --grid and without --end2end, or {_PAD}", _is_flat),
-    Family("NanoDet-Plus, before its decoding", _NORMALISED, _is_nanodet),
+           "the other", f"export YOLOv7 with --grid and without --end2end, or {_PAD}", is_flat),
+    Family("NanoDet-Plus, before its decoding", _NORMALISED, is_nanodet),
 )  # fmt: skip
 # In order: the first that fits.
 FAMILIES: Sequence[Family] = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -12,16 +12,20 @@ import numpy.typing as npt
 from detectors.detections import Detections
 from detectors.letterbox import InputSpec, Letterbox
 from detectors.onnx_graph import OnnxGraph
-from detectors.port import DetectorError, PostprocessParams
-from detectors.semantics import Semantics, unit_colours
+from detectors.port import DetectorError, PostprocessParams, Size
+from detectors.semantics import NOTHING_KNOWN, Semantics, unit_colours
 
 Floats = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.intp]
 Shape = tuple[int, ...]
 Outputs = Mapping[str, npt.NDArray[np.float32]]
 """A picture's raw outputs by name, without the batch dimension."""
+_NMS = ("NonMaxSuppression", "NonZero", "EfficientNMS_TRT", "BatchedNMS_TRT", "BatchedNMSDynamic_TRT")
 
 Task = Literal["detect", "pose", "obb", "segment", "classify"]
 TASKS: tuple[Task, ...] = ("detect", "pose", "obb", "segment", "classify")
+QueryLayout = Literal["rtdetr", "rfdetr", "detr", "detr-decoded", "detr-rows"]
+RowLayout = Literal["yolov5", "yolov8", "yolox", "end2end", "deepstream"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,11 @@ class ModelFacts:
     def shape(self, *names: str) -> Shape | None:
         """The shape of the first output with one of these names."""
         return next((shape for name, shape in self.outputs if name in names), None)
+
+    @property
+    def has_nms(self) -> bool:
+        """Whether the graph is known, and suppresses boxes."""
+        return self.graph is not None and any(self.graph.count(name) for name in _NMS)
 
 
 @dataclass(frozen=True)
@@ -130,6 +139,45 @@ class Head(Protocol):
         """The scores in one picture's raw outputs; from 0 to 1."""
         ...
 
+    def has_score(self, outputs: Outputs) -> bool:
+        """Whether one picture's raw outputs have a score above 0."""
+        ...
+
+    def chosen(self, outputs: Outputs) -> tuple[Floats, Indices]:
+        """Corners and class ids of the boxes with a score in one picture's raw outputs, as a model gives them that has
+        chosen its boxes itself; none of another model."""
+        ...
+
+    def fault(self, outputs: Outputs) -> str | None:
+        """The mistake in a layout that others have the shape of, in one picture's raw outputs; None if there is
+        none."""
+        ...
+
+    def other(self, pictures: Sequence[Outputs]) -> Head | None:
+        """The head that the values show, where they are not those of this layout; None if they do not show another
+        one.
+
+        Args:
+            pictures: raw outputs of each picture.
+        """
+        ...
+
+    def shown(self, pictures: Iterable[Outputs]) -> Semantics:
+        """The facts that only values show.
+
+        Args:
+            pictures: raw outputs of each picture, which is run when it is asked for.
+
+        Raises:
+            DetectorError: the values are none of a model that Lookout runs.
+        """
+        ...
+
+
+def shown(shape: Shape) -> str:
+    """A shape in words."""
+    return "x".join(map(str, shape)) or "of a single number"
+
 
 def coloured(spec: InputSpec, semantics: Semantics) -> InputSpec:
     """The input with other colours than the family's.
@@ -152,6 +200,11 @@ def coloured(spec: InputSpec, semantics: Semantics) -> InputSpec:
     return spec.normalising(*units)
 
 
+def yolox_input(size: Size) -> InputSpec:
+    """The input of YOLOX: colours of 0 to 255, BGR."""
+    return InputSpec(*size, fit="corner", rgb=False, scale=(1.0, 1.0, 1.0))
+
+
 def refuse(head: str, semantics: Semantics, *taken: str) -> None:
     """Refuse facts that are no matter of a head.
 
@@ -169,7 +222,26 @@ def _row(colour: Sequence[float]) -> str:
     return "[" + ", ".join(f"{part:.6g}" for part in colour) + "]"
 
 
-class OneByOne:
+class HeadBase:
+    """The answers about values of raw outputs of a head whose layout has none of its own; see `Head`."""
+
+    def has_score(self: Head, outputs: Outputs) -> bool:
+        return bool((self.scores(outputs) > 0).any())
+
+    def chosen(self, outputs: Outputs) -> tuple[Floats, Indices]:  # noqa: ARG002 - it chooses none
+        return np.zeros((0, 4), np.float32), np.zeros(0, np.intp)
+
+    def fault(self, outputs: Outputs) -> str | None:  # noqa: ARG002 - no other has its shape
+        return None
+
+    def other(self, pictures: Sequence[Outputs]) -> Head | None:  # noqa: ARG002 - likewise
+        return None
+
+    def shown(self, pictures: Iterable[Outputs]) -> Semantics:  # noqa: ARG002 - it is known before
+        return NOTHING_KNOWN
+
+
+class OneByOne(HeadBase):
     """Decodes a batch picture by picture."""
 
     def batch_detections(

@@ -1,13 +1,25 @@
-"""Masks of instances from coefficients and prototypes, packed to bits."""
+"""Heads with masks of instances, from coefficients and prototypes, packed to bits."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from detectors.detections import Masks
-from detectors.heads.layout import Floats
+from detectors.detections import Detections, Masks
+from detectors.heads.layout import Floats, Outputs
+from detectors.heads.rows import Kept, RowHead
 from detectors.letterbox import InputSpec, Letterbox
+
+
+class MaskHead(RowHead):
+    """Rows with the coefficients of a mask. As in ultralytics, an object without a mask is none."""
+
+    def _placed(self, outputs: Outputs, box: Letterbox, kept: Kept, left_out: int) -> Detections:
+        protos = outputs[str(self.protos)]
+        full = filled(kept.extras, protos, kept.boxes, self.spec)
+        boxes, extras = kept.boxes[full], kept.extras[full]
+        masks = masks_of(extras, protos, boxes, self.spec, box)
+        return Detections(box.to_source(boxes), kept.scores[full], kept.classes[full], left_out, masks=masks)
 
 
 def masks_of(coefficients: Floats, protos: Floats, boxes: Floats, spec: InputSpec, place: Letterbox) -> Masks:

@@ -21,41 +21,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections
-from detectors.heads.candidates import Indices, corners, pick, whole
-from detectors.heads.layout import Ambiguity, Floats, ModelFacts, OneByOne, Outputs, Task, coloured, refuse
+from detectors.heads.candidates import corners, pick, whole
+from detectors.heads.layout import (
+    Ambiguity,
+    Floats,
+    Indices,
+    OneByOne,
+    Outputs,
+    QueryLayout,
+    Task,
+    coloured,
+    refuse,
+)
+from detectors.heads.values import MAX_SHARE
 from detectors.letterbox import IMAGENET, InputSpec, Letterbox
-from detectors.onnx_graph import OnnxGraph
 from detectors.port import DetectorError, PostprocessParams
-from detectors.semantics import NOTHING_KNOWN, Semantics
+from detectors.semantics import NOTHING_KNOWN, SIGMOID, SOFTMAX, Semantics
 
-QueryLayout = Literal["rtdetr", "rfdetr", "detr", "detr-decoded", "detr-rows"]
 _LOGITS = ("rtdetr", "rfdetr", "detr")
-_SIZES = ("orig_target_sizes", "orig_sizes", "target_sizes")  # width and height; of the others the order is not known
-_SIGMOID, _SOFTMAX = Semantics(activation="sigmoid"), Semantics(activation="softmax")
-_CHOSEN = Semantics(box_units="pixels", first_class=0)
-_FAMILIES = Ambiguity(
-    frozenset(("mean", "std", "activation")),
-    "logits and pred_boxes are the outputs of several families, which differ in mean, std and activation: set "
-    "model.head: rtdetr (RT-DETR, D-FINE, DEIM), rfdetr (RF-DETR, LW-DETR, Conditional and Deformable DETR) or detr "
-    "(DETR, YOLOS, Table Transformer); or model.mean, model.std and model.activation, as preprocessor_config.json has "
-    "them",
-)
-_COLOURS = Ambiguity(
-    frozenset(("mean", "std")),
-    "the file does not state which colours the model reads: set model.mean and model.std, [0, 0, 0] and [1, 1, 1] for "
-    "RT-DETR, D-FINE and DEIM, ImageNet's [0.485, 0.456, 0.406] and [0.229, 0.224, 0.225] for DEIMv2 S to X",
-)
-_CHOSEN_BOXES = Ambiguity(
-    frozenset(("mean", "std", "box_units", "first_class")),
-    "labels, boxes and scores are the outputs of several families, and the file states none: set model.mean and "
-    "model.std, model.box_units (pixels or shares) and model.first_class (0 or 1)",
-)
+_MOSTLY, _OUTSIDE = 0.99, 0.25  # shares of the queries
+_MARGIN = 0.1  # share of the picture
+_MIN_QUERIES = 10
 
 
 @dataclass(frozen=True)
@@ -97,13 +88,13 @@ class QueryHead(OneByOne):
             raise DetectorError(f"model.activation is none, and {self.labels} are logits: set sigmoid or softmax")
         if semantics.activation == "sigmoid":
             classes = None if self.classes is None else self.classes + 1
-            return replace(self, layout="rtdetr", classes=classes, semantics=_SIGMOID)
+            return replace(self, layout="rtdetr", classes=classes, semantics=SIGMOID)
         classes = None if self.classes is None else self.classes - 1
         if not classes:
             raise DetectorError(f"model.activation is softmax, and {self.labels} have no class beside no object")
         known = self.ambiguity and self.ambiguity.without(frozenset(("mean", "std")))
         spec = replace(self.spec, **IMAGENET)
-        return replace(self, layout="detr", classes=classes, spec=spec, semantics=_SOFTMAX, ambiguity=known)
+        return replace(self, layout="detr", classes=classes, spec=spec, semantics=SOFTMAX, ambiguity=known)
 
     def detections(self, outputs: Outputs, box: Letterbox, wanted: PostprocessParams) -> Detections:
         with np.errstate(invalid="ignore", over="ignore"):  # a damaged model computes NaN
@@ -121,6 +112,32 @@ class QueryHead(OneByOne):
         if self.layout == "detr":
             return shares_of(outputs[self.labels])[:, :-1]
         return probabilities(outputs[self.labels])
+
+    def chosen(self, outputs: Outputs) -> tuple[Floats, Indices]:
+        """See `Head`."""
+        if self.layout != "detr-decoded":
+            return super().chosen(outputs)
+        strong = outputs[self.scores_name] > 0
+        return outputs[self.boxes][strong], whole(outputs[self.labels][strong])
+
+    def fault(self, outputs: Outputs) -> str | None:
+        """The mistake in boxes, which are centre and size as shares, or in logits."""
+        if not self.has_logits:
+            return None
+        boxes, logits = outputs[self.boxes], outputs[self.labels]
+        if float(np.abs(boxes).max(initial=0.0)) > MAX_SHARE:
+            return "they are pixels, not shares of the picture: export the model before its post-processing"
+        first, last = boxes[:, :2], boxes[:, 2:]
+        is_ordered = (last >= first).all(axis=1).mean() >= _MOSTLY
+        outside = np.abs(first - 0.5) + last / 2 > 0.5 + _MARGIN
+        if len(boxes) >= _MIN_QUERIES and is_ordered and outside.any(axis=1).mean() > _OUTSIDE:
+            return "they are corners, not centre and size: export the model before its post-processing"
+        if 0 <= logits.min() < logits.max() <= 1:
+            return (
+                f"{self.labels} are all from 0 to 1, as scores are, and not logits: export the model without its "
+                "sigmoid"
+            )
+        return None
 
     @property
     def has_logits(self) -> bool:
@@ -178,99 +195,3 @@ def least_logit(confidence: float) -> float:
     while (middle := (low + high) / 2) not in (low, high):
         low, high = (low, middle) if probabilities(middle) >= np.float32(confidence) else (middle, high)
     return float(high[0])
-
-
-@dataclass(frozen=True)
-class QueryLayoutFamily:
-    """Implements `Layout`."""
-
-    name: QueryLayout
-    looks: str
-
-    def match(self, facts: ModelFacts, task: Task | None) -> QueryHead | None:
-        if task not in (None, "detect"):
-            return None
-        if self.name == "detr-rows":
-            return self._rows(facts)
-        names = {kind: name for name, _ in facts.outputs for kind in [_KINDS.get(name)] if kind}
-        shapes = dict(facts.outputs)
-        boxes, labels = shapes.get(names.get("boxes", "")), shapes.get(names.get("labels", ""))
-        if not boxes or not labels or len(boxes) != 3 or boxes[2] != 4 or boxes[1] != labels[1]:
-            return None
-        if self.name == "detr-decoded":
-            return self._decoded(facts, names)
-        others = [name for name in shapes if _KINDS.get(name) is None and not name.endswith("hidden_state")]
-        if others or len(labels) != 3 or facts.inputs:
-            return None
-        return self._logits(facts, names, labels[2])
-
-    def _logits(self, facts: ModelFacts, names: Mapping[str, str], classes: int) -> QueryHead | None:
-        spec = InputSpec(*facts.size, fit="stretch")
-        of_roboflow = names["boxes"] == "dets"
-        if of_roboflow and self.name != "rfdetr":
-            return None
-        if self.name == "detr":
-            if classes < 2:
-                return None
-            spec, classes = replace(spec, **IMAGENET), classes - 1
-        elif self.name == "rfdetr":
-            spec = replace(spec, **IMAGENET)
-        ambiguity = None if of_roboflow or _has_hybrid_encoder(facts.graph) else _FAMILIES
-        activation = _SOFTMAX if self.name == "detr" else _SIGMOID
-        return QueryHead(
-            self.name, classes, spec, names["boxes"], names["labels"], semantics=activation, ambiguity=ambiguity
-        )
-
-    def _decoded(self, facts: ModelFacts, names: Mapping[str, str]) -> QueryHead | None:
-        labels, scores = facts.shape(names["labels"]), facts.shape("scores")
-        width, height = facts.size
-        inputs = [name for name in facts.inputs if name in (_SIZES if width == height else _SIZES[:1])]
-        if labels is None or len(labels) != 2 or scores != labels or len(facts.outputs) != 3:
-            return None
-        if len(inputs) != len(facts.inputs):
-            return None
-        constants = {name: np.array(facts.size, np.int64) for name in inputs}
-        is_convolutional = facts.graph is not None and bool(facts.graph.stem) and not facts.graph.reads_patches
-        ambiguity = _CHOSEN_BOXES if not inputs else None if is_convolutional else _COLOURS
-        spec = InputSpec(*facts.size, fit="stretch")
-        return QueryHead(
-            self.name, None, spec, names["boxes"], names["labels"], "scores", constants, semantics=_CHOSEN,
-            ambiguity=ambiguity,
-        )  # fmt: skip
-
-    def _rows(self, facts: ModelFacts) -> QueryHead | None:
-        """Ultralytics names the family in its metadata; the shape alone says nothing."""
-        text = facts.metadata.get("head", "") + facts.metadata.get("description", "")
-        if "rtdetr" not in text.lower() or len(facts.outputs) != 1:
-            return None
-        name, shape = facts.outputs[0]
-        if len(shape) != 3 or shape[2] < 5:
-            return None
-        spec = InputSpec(*facts.size, fit="stretch")
-        return QueryHead(self.name, None if facts.metadata.get("head") else shape[2] - 4, spec, name)
-
-
-def _has_hybrid_encoder(graph: OnnxGraph | None) -> bool:
-    """Whether a graph is that of RT-DETR, RT-DETRv2, D-FINE or DEIM, none of which normalises its colours.
-
-    They have a stem of small kernels, maps of features that are enlarged, a choice of queries, and samples taken from
-    the maps. The first convolution of DETR and its kind has a kernel of 7, and vision transformers read patches.
-    """
-    if graph is None or not graph.stem:
-        return False
-    small = all(width == 3 and stride == 2 for width, stride in graph.stem)
-    return small and graph.count("Resize") > 1 and graph.count("TopK") > 0 and graph.count("GridSample") > 0
-
-
-_KINDS = {
-    "pred_boxes": "boxes", "dets": "boxes", "boxes": "boxes",
-    "pred_logits": "labels", "logits": "labels", "labels": "labels",
-}  # fmt: skip
-
-QUERY_LAYOUTS = (
-    QueryLayoutFamily("rtdetr", "logits (b, q, c) and pred_boxes (b, q, 4)"),
-    QueryLayoutFamily("rfdetr", "labels (b, q, c) and dets (b, q, 4)"),
-    QueryLayoutFamily("detr", "logits (b, q, c + 1) and pred_boxes (b, q, 4)"),
-    QueryLayoutFamily("detr-decoded", "labels (b, k), boxes (b, k, 4) and scores (b, k)"),
-    QueryLayoutFamily("detr-rows", "(b, k, 6) of ultralytics' RT-DETR"),
-)

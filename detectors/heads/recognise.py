@@ -5,18 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from detectors.heads.classify import ClassifyHead, ClassifyLayout
-from detectors.heads.families import family_of, mistaken_of
-from detectors.heads.layout import TASKS, Ambiguity, Head, Layout, ModelFacts, Shape, Task
-from detectors.heads.likely import likely_of_outputs
-from detectors.heads.queries import QUERY_LAYOUTS
-from detectors.heads.rows import ROW_LAYOUTS
+from detectors.heads.layout import TASKS, Ambiguity, Head, ModelFacts, Task, shown
+from detectors.heads.shapes import LAYOUTS, is_mistaken
 from detectors.letterbox import Fit
 from detectors.metadata import stated_semantics
 from detectors.port import DetectorError, Options
 from detectors.semantics import NOTHING_KNOWN, Semantics
 
-LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (*QUERY_LAYOUTS, *ROW_LAYOUTS, ClassifyLayout())}
 # Facts that a trial run may show.
 _SHOWN = frozenset(("box_units", "first_class"))
 _SIMILAR = {
@@ -44,11 +39,13 @@ def recognise(
         raise DetectorError(f"unknown head {override!r}: supported are auto, {', '.join(LAYOUTS)}")
     task = _task(facts)
     layouts = LAYOUTS if override == "auto" else {override: LAYOUTS[override]}
-    is_other = any(0 in shape for _, shape in facts.outputs) or (override == "auto" and mistaken_of(facts))
+    is_other = any(0 in shape for _, shape in facts.outputs) or (override == "auto" and is_mistaken(facts))
     for layout in () if is_other else layouts.values():
         if (head := layout.match(facts, task)) is not None:
             return _settled(head, facts, task, override, fit, given)
-    raise DetectorError(_refusal(facts, task, layouts))
+    from detectors.heads.refusals import refusal_of
+
+    raise DetectorError(refusal_of(facts, task, layouts))
 
 
 def recognise_at(facts: ModelFacts, options: Options, own: Head | None) -> Head:
@@ -97,8 +94,8 @@ def _settled(
             f"{facts.outputs[0][0]} of {head.classes} values is that of a classifier, or an embedding: set "
             "model.head: classify if they are classes"
         )
-    if fit is not None and isinstance(head, ClassifyHead):
-        head = replace(head, spec=replace(head.spec, fit=fit, crop=1.0))
+    if fit is not None and head.task == "classify":
+        head = replace(head, spec=replace(head.spec, fit=fit, crop=1.0))  # type: ignore[type-var]
     stated = given | stated_semantics(facts.metadata, given.known)
     head = head.interpreted(stated)
     ambiguity = _left_open(head, stated, override)
@@ -114,16 +111,6 @@ def _left_open(head: Head, stated: Semantics, override: str) -> Ambiguity | None
     return head.ambiguity.without(stated.known)
 
 
-def _refusal(facts: ModelFacts, task: Task | None, layouts: dict[str, Layout]) -> str:
-    seen = ", ".join(f"{name} {_text(shape)}" for name, shape in facts.outputs)
-    stated = f" and the task is {task}" if task else ""
-    what = f"head not recognised: outputs are {seen} for an input of {facts.size[0]}x{facts.size[1]}{stated}"
-    if known := family_of(facts):
-        return f"{what}, which are those of {known}"
-    supported = "; ".join(f"{name} {layout.looks}" for name, layout in layouts.items())
-    return f"{what}{likely_of_outputs(facts)}; supported are {supported} (n grid cells, c classes, q queries)"
-
-
 def _check_batch(facts: ModelFacts) -> None:
     """Check that each output has a row for each picture.
 
@@ -133,10 +120,6 @@ def _check_batch(facts: ModelFacts) -> None:
     for name, shape in facts.outputs:
         if facts.batch is not None and shape[:1] != (facts.batch,):
             raise DetectorError(
-                f"the model's output {name} {_text(shape)} has no row for each of {facts.batch} pictures: export it "
+                f"the model's output {name} {shown(shape)} has no row for each of {facts.batch} pictures: export it "
                 "with results for each picture of a batch"
             )
-
-
-def _text(shape: Shape) -> str:
-    return "x".join(map(str, shape)) or "of a single number"

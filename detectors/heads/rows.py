@@ -16,55 +16,78 @@ export scripts of DeepStream-Yolo make, are all places of the grid: NMS is left 
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections, nothing
 from detectors.heads.candidates import (
+    MOST_CANDIDATES,
     STRIDES,
-    TWO_STRIDES,
     Candidates,
-    Indices,
     anchored,
     columns_of,
     count_cells,
     gridded,
     hulls,
     indexed,
+    nms,
     ready,
     regular,
+    rotated_nms,
+    whole,
 )
 from detectors.heads.layout import (
     Ambiguity,
     Floats,
-    ModelFacts,
+    Indices,
     OneByOne,
     Outputs,
-    Shape,
+    RowLayout,
     Task,
     coloured,
     refuse,
+    yolox_input,
 )
-from detectors.heads.masks import filled, masks_of
-from detectors.heads.nms import MOST_CANDIDATES, nms, rotated_nms
+from detectors.heads.values import (
+    MAX_SHARE,
+    TOLERANCE,
+    are_indexed,
+    are_never_negative,
+    has_pixels,
+    is_whole,
+    kind_of_boxes,
+)
 from detectors.letterbox import InputSpec, Letterbox
-from detectors.metadata import is_ultralytics
-from detectors.port import PostprocessParams, Size
+from detectors.port import PostprocessParams
 from detectors.semantics import NOTHING_KNOWN, Semantics
 
-RowLayout = Literal["yolov5", "yolov8", "yolox", "end2end", "deepstream"]
-_CHOSEN = Semantics(box_units="pixels", first_class=0)
-_OTHER_ROWS = Ambiguity(
-    frozenset(("mean", "std", "box_units", "first_class")),
-    "rows of six columns are those of several families, and the file states none: set model.head: end2end for a YOLO "
-    "with its NMS inside (x1, y1, x2, y2 in pixels, confidence, class from 0), or for another family model.mean, "
-    "model.std, model.box_units and model.first_class",
+_SURE = 0.9  # of a score
+_CROWDED = 0.5  # share of the places in which no detector is sure of objects of one class
+_DEEPSTREAM = Ambiguity(
+    frozenset(("mean", "std")),
+    "rows of a box, a score and a class for each grid cell are those of DeepStream-Yolo's export scripts, and the file "
+    "does not state which colours the model reads: set model.mean and model.std, [0, 0, 0] and [1, 1, 1] for YOLOv8, "
+    "YOLOv9 and YOLO11; or model.head: deepstream for that",
 )
+
+
+class Kept(NamedTuple):
+    """The boxes of a picture that remain, strongest first.
+
+    Attributes:
+        boxes: (n, 4) corners in input pixels; centre and size for rotated boxes.
+        classes: (n,).
+        extras: (n, e) of each row.
+    """
+
+    boxes: Floats
+    scores: Floats
+    classes: npt.NDArray[np.int32]
+    extras: Floats
 
 
 @dataclass(frozen=True)
@@ -118,28 +141,27 @@ class RowHead(OneByOne):
             if len(found.scores) == 0:
                 return nothing()
             keep = self._selected(raw, found, wanted, max_candidates)
-            boxes, rows = found.boxes[keep], found.rows[keep]
-            extras = self._extras(raw, rows)
-            columns = (
-                found.scores[keep],
-                found.classes[keep].astype(np.int32),
-                max(0, len(found.scores) - max_candidates),
-            )
-            if self.task == "obb":
-                turned = box.rotated_to_source(np.concatenate((boxes, extras), axis=1))
-                turned[:, 2:4] = np.abs(turned[:, 2:4])  # a negative side is the same rectangle
-                return Detections(hulls(turned, box.source), *columns, obb=regular(turned))
-            if self.protos:
-                full = filled(extras, outputs[self.protos], boxes, self.spec)
-                boxes, extras, columns = boxes[full], extras[full], (columns[0][full], columns[1][full], columns[2])
-            xyxy = box.to_source(boxes)
-            if self.task == "pose":
-                return Detections(
-                    xyxy, *columns, keypoints=box.points_to_source(extras.reshape(len(rows), self.points, -1))
-                )
-            if self.protos:
-                return Detections(xyxy, *columns, masks=masks_of(extras, outputs[self.protos], boxes, self.spec, box))
-            return Detections(xyxy, *columns)
+            rows, left_out = found.rows[keep], max(0, len(found.scores) - max_candidates)
+            classes = found.classes[keep].astype(np.int32)
+            kept = Kept(found.boxes[keep], found.scores[keep], classes, self._extras(raw, rows))
+            return self._placed(outputs, box, kept, left_out)
+
+    def _placed(self, outputs: Outputs, box: Letterbox, kept: Kept, left_out: int) -> Detections:  # noqa: ARG002
+        """The boxes that remain, as they lie in the picture.
+
+        Args:
+            outputs: for heads that have more than one.
+        """
+        columns = kept.scores, kept.classes, left_out
+        if self.task == "obb":
+            turned = box.rotated_to_source(np.concatenate((kept.boxes, kept.extras), axis=1))
+            turned[:, 2:4] = np.abs(turned[:, 2:4])  # a negative side is the same rectangle
+            return Detections(hulls(turned, box.source), *columns, obb=regular(turned))
+        xyxy = box.to_source(kept.boxes)
+        if self.task == "pose":
+            points = kept.extras.reshape(len(kept.boxes), self.points, -1)
+            return Detections(xyxy, *columns, keypoints=box.points_to_source(points))
+        return Detections(xyxy, *columns)
 
     def scores(self, outputs: Outputs) -> Floats:
         raw = outputs[self.output]
@@ -148,6 +170,75 @@ class RowHead(OneByOne):
         if self.layout in ("end2end", "deepstream"):
             return raw[:, 4]
         return raw[:, 4 : raw.shape[1] - self.extras]
+
+    def has_score(self, outputs: Outputs) -> bool:
+        if self.layout not in ("yolov5", "yolox"):
+            return super().has_score(outputs)
+        rows = outputs[self.output]
+        return bool((rows[:, 4] * rows[:, 5 : rows.shape[1] - self.extras].max(axis=1) > 0).any())
+
+    def chosen(self, outputs: Outputs) -> tuple[Floats, Indices]:
+        rows = outputs[self.output]
+        rows = rows[rows[:, 4] > 0]
+        return rows[:, :4], whole(rows[:, 5])
+
+    def other(self, pictures: Sequence[Outputs]) -> RowHead | None:
+        """See `Head`."""
+        if self.task == "detect" and self.layout == "yolov8":
+            return self._transposed(pictures)
+        if self.task != "detect" or self.layout not in ("yolov5", "yolox"):
+            return None
+        rows = np.concatenate([raw[self.output] for raw in pictures])
+        if are_indexed(rows):
+            extras = rows.shape[1] - 6
+            is_anchored = self.layout == "yolov5"
+            found = replace(self, layout="deepstream", classes=None, extras=extras, spec=_plain(self.spec))
+            return replace(found, ambiguity=None if is_anchored else _DEEPSTREAM)
+        if self.layout == "yolox" and has_pixels(rows) and (rows[:, 4] == 1).all():  # YOLOv6, Gold-YOLO
+            return replace(self, layout="yolov5", spec=_plain(self.spec))
+        return None
+
+    def _transposed(self, pictures: Sequence[Outputs]) -> RowHead | None:
+        """The layout of rows, of a small input that has as many cells as there could be columns."""
+        size, (rows, columns) = (self.spec.width, self.spec.height), pictures[0][self.output].shape
+        are_cells = rows in [count_cells(size, strides) for strides in STRIDES]
+        if not are_cells or columns < 6 or all(raw[self.output][4:].max() <= 1 + TOLERANCE for raw in pictures):
+            return None
+        found = replace(self, layout="yolox", classes=columns - 5, spec=yolox_input(size))
+        return found.other(pictures) or found
+
+    def fault(self, outputs: Outputs) -> str | None:
+        """See `Head`."""
+        raw = outputs[self.output]
+        rows = raw.T if self.layout == "yolov8" else raw
+        size = self.spec.width, self.spec.height
+        if self.layout == "yolox" and (fault := _fault_of_grid(rows)):
+            return fault
+        if self.is_raw and len(rows) > 1 and not np.ptp(rows[:, :4], axis=0).any():
+            return "they are all the same box, as a quantisation that has lost them leaves them: quantise it anew"
+        largest = float(np.abs(rows[:, :4]).max(initial=0.0))
+        if self.is_raw and self.layout != "yolox" and 0 < largest <= MAX_SHARE < max(size) / 16:
+            return "they are shares of the picture, not pixels: export the model with boxes in pixels"
+        if self.layout in ("end2end", "deepstream") and not is_whole(np.maximum(rows[:, 5], 0)):
+            return (
+                "the sixth column has fractions, and classes are whole numbers; it is probably a model of another task"
+            )
+        if self.layout in ("yolov5", "yolov8") and self.task != "obb" and (kind := kind_of_boxes(rows[:, :4], size)):
+            return f"they are {kind}: export the model with boxes as cx, cy, w, h in pixels"
+        return self._fault_of_scores(rows) if self.classes else None
+
+    def _fault_of_scores(self, rows: Floats) -> str | None:
+        """The mistake in scores of which one class has high ones nearly everywhere."""
+        scores = rows[:, 4 : rows.shape[1] - self.extras]
+        scores = scores if self.layout == "yolov8" else scores[:, 1:] * scores[:, :1]
+        share = (scores > _SURE).mean(axis=0)
+        crowded = int(share.argmax())
+        if share[crowded] <= _CROWDED:
+            return None
+        return (
+            f"class {crowded} has a score above {_SURE} in {share[crowded]:.0%} of all places, as an objectness or the "
+            "background of a softmax has: export the model without that column, and with scores of objects alone"
+        )
 
     def _candidates(self, raw: Floats, wanted: PostprocessParams) -> Candidates:
         if self.layout == "yolov8":
@@ -185,106 +276,21 @@ class RowHead(OneByOne):
         return np.asarray(raw[rows, raw.shape[1] - self.extras :])
 
 
-@dataclass(frozen=True)
-class RowLayoutFamily:
-    """Implements `Layout`."""
-
-    name: RowLayout
-    looks: str
-
-    def match(self, facts: ModelFacts, task: Task | None) -> RowHead | None:
-        outputs = without_raw_grids(facts)
-        rows = [(name, shape) for name, shape in outputs if len(shape) == 3]
-        maps = [(name, shape) for name, shape in outputs if len(shape) == 4]
-        if len(rows) != 1 or len(maps) > 1 or len(rows) + len(maps) != len(outputs) or facts.inputs:
-            return None
-        task = task or ("segment" if maps else "detect")
-        protos = maps[0] if maps else None
-        if (task == "segment") != (protos is not None) or (self.name in ("yolox", "deepstream") and task != "detect"):
-            return None
-        if self.name == "deepstream":
-            return self._indexed(facts, *rows[0])
-        return self._head(facts, task, *rows[0], protos)
-
-    def _head(
-        self, facts: ModelFacts, task: Task, output: str, shape: Shape, protos: tuple[str, Shape] | None
-    ) -> RowHead | None:
-        columns = self._columns(shape, facts.size)
-        extras = _extras_of(task, facts, protos[1] if protos else None)
-        if columns is None or extras is None:
-            return None
-        classes, points = columns - extras, _key_points(facts.metadata)[0] if task == "pose" else 0
-        if classes < (1 if self.name != "end2end" else 0) or (self.name == "end2end" and classes):
-            return None
-        name = protos[0] if protos else None
-        head = RowHead(self.name, task, classes or None, self._input(facts), output, extras, points, name)
-        if self.name != "end2end":
-            return head
-        return replace(head, semantics=_CHOSEN, ambiguity=None if is_ultralytics(facts.metadata) else _OTHER_ROWS)
-
-    def _indexed(self, facts: ModelFacts, output: str, shape: Shape) -> RowHead | None:
-        """Only a name asks for it: the shapes are those of other layouts, too, and values tell them apart."""
-        cells = [count_cells(facts.size, strides) for strides in STRIDES]
-        if shape[2] not in (6, 7) or shape[1] not in [*cells, *(3 * count for count in cells)]:
-            return None
-        return RowHead("deepstream", "detect", None, self._input(facts), output, extras=shape[2] - 6)
-
-    def _input(self, facts: ModelFacts) -> InputSpec:
-        return yolox_input(facts.size) if self.name == "yolox" else InputSpec(*facts.size)
-
-    def _columns(self, shape: Shape, size: tuple[int, int]) -> int | None:
-        """Number of columns for classes and extras; None if the shape is another layout's."""
-        cells = [count_cells(size, strides) for strides in STRIDES]
-        if self.name == "end2end":
-            return shape[2] - 6 if shape[2] >= 6 else None
-        if self.name == "yolox":
-            return shape[2] - 5 if shape[1] in cells else None
-        cells += [count_cells(size, strides) for strides in TWO_STRIDES]
-        if self.name == "yolov8":
-            return shape[1] - 4 if shape[2] in cells else None
-        return shape[2] - 5 if shape[1] in [3 * count for count in cells] else None
+def _fault_of_grid(rows: Floats) -> str | None:
+    """The mistake in rows of YOLOX."""
+    if has_pixels(rows):
+        return (
+            "widths are pixels, not logarithms, as in transposed YOLOv8, or YOLOX with decoding inside: export it "
+            "without decoding, or in the layout of YOLOv8"
+        )
+    if are_never_negative(rows):
+        return (
+            "the first four columns are never negative, as shares of the picture, units of cells, or the scores of "
+            "NanoDet are: it is another family. Wrap the model so that it gives one output (b, 4 + c, n) of cx, cy, "
+            "w, h in pixels and c scores"
+        )
+    return None
 
 
-def yolox_input(size: Size) -> InputSpec:
-    """The input of YOLOX: colours of 0 to 255, BGR."""
-    return InputSpec(*size, fit="corner", rgb=False, scale=(1.0, 1.0, 1.0))
-
-
-def without_raw_grids(facts: ModelFacts) -> Sequence[tuple[str, Shape]]:
-    """The outputs without the grids of each stride, which some exports keep beside the decoded ones."""
-    width, height = facts.size
-    cells = {(height // stride, width // stride) for stride in (8, 16, 32, 64)}
-    grids = [name for name, shape in facts.outputs if len(shape) == 5 and shape[2:4] in cells]
-    maps = [name for name, shape in facts.outputs if len(shape) == 4 and shape[2:] in cells]
-    left_out = {*grids, *(maps if len(maps) > 1 else ())}
-    return [(name, shape) for name, shape in facts.outputs if name not in left_out]
-
-
-def _extras_of(task: Task, facts: ModelFacts, protos: Shape | None) -> int | None:
-    if task == "detect":
-        return 0
-    if task == "obb":
-        return 1
-    if task == "segment":
-        return protos[1] if protos else None
-    points, values = _key_points(facts.metadata)
-    return points * values or None if task == "pose" else None
-
-
-def _key_points(metadata: Mapping[str, str]) -> tuple[int, int]:
-    """Number of key points, and of values for each (2 or 3), from ultralytics' metadata; zeros without it."""
-    try:
-        points, values = ast.literal_eval(metadata.get("kpt_shape", "(0, 0)"))
-        return (int(points), int(values)) if values in (2, 3) else (0, 0)
-    except (ValueError, SyntaxError, TypeError):
-        return 0, 0
-
-
-# In order of matching; end2end is last, because its six columns also match one-class rows of the others.
-ROW_LAYOUTS = (
-    RowLayoutFamily("yolov5", "(b, 3n, 5+c)"),
-    RowLayoutFamily("yolov8", "(b, 4+c, n)"),
-    RowLayoutFamily("yolox", "(b, n, 5+c)"),
-    RowLayoutFamily("deepstream", "(b, n, 6) of DeepStream-Yolo"),
-    RowLayoutFamily("end2end", "(b, k, 6)"),
-)
+def _plain(spec: InputSpec) -> InputSpec:
+    return InputSpec(spec.width, spec.height)

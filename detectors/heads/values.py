@@ -1,56 +1,17 @@
-"""Layouts whose outputs have the same shape, told apart by their values."""
+"""Values of raw outputs that tell of their layout, where others have the same shape. Pure numpy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from detectors.heads.candidates import STRIDES, TWO_STRIDES, count_cells
-from detectors.heads.layout import Ambiguity, Floats, Outputs
-from detectors.heads.rows import RowHead, yolox_input
-from detectors.letterbox import InputSpec
+from detectors.heads.layout import Floats
 
-_TOLERANCE = 1e-3
+MAX_SHARE = 2.0  # boxes as shares of the picture are no larger
+TOLERANCE = 1e-3  # of a class id or score
 _MAX_LOG = 20.0  # of a width over its stride: exp(20) is wider than any picture
-_DEEPSTREAM = Ambiguity(
-    frozenset(("mean", "std")),
-    "rows of a box, a score and a class for each grid cell are those of DeepStream-Yolo's export scripts, and the file "
-    "does not state which colours the model reads: set model.mean and model.std, [0, 0, 0] and [1, 1, 1] for YOLOv8, "
-    "YOLOv9 and YOLO11; or model.head: deepstream for that",
-)
-
-
-def other_layout(head: RowHead, pictures: Sequence[Outputs]) -> RowHead | None:
-    """The layout that the values show, where they are not those of `head`; None if they do not show another one.
-
-    Args:
-        pictures: raw outputs of each picture.
-    """
-    if head.task == "detect" and head.layout == "yolov8":
-        return _transposed(head, pictures)
-    if head.task != "detect" or head.layout not in ("yolov5", "yolox"):
-        return None
-    rows = np.concatenate([raw[head.output] for raw in pictures])
-    if _are_indexed(rows):
-        extras = rows.shape[1] - 6
-        is_anchored = head.layout == "yolov5"
-        found = replace(head, layout="deepstream", classes=None, extras=extras, spec=_plain(head.spec))
-        return replace(found, ambiguity=None if is_anchored else _DEEPSTREAM)
-    if head.layout == "yolox" and has_pixels(rows) and (rows[:, 4] == 1).all():  # YOLOv6, Gold-YOLO
-        return replace(head, layout="yolov5", spec=_plain(head.spec))
-    return None
-
-
-def _transposed(head: RowHead, pictures: Sequence[Outputs]) -> RowHead | None:
-    """The layout of rows, of a small input that has as many cells as there could be columns."""
-    size, (rows, columns) = (head.spec.width, head.spec.height), pictures[0][head.output].shape
-    are_cells = rows in [count_cells(size, strides) for strides in STRIDES]
-    if not are_cells or columns < 6 or all(raw[head.output][4:].max() <= 1 + _TOLERANCE for raw in pictures):
-        return None
-    found = replace(head, layout="yolox", classes=columns - 5, spec=yolox_input(size))
-    return other_layout(found, pictures) or found
 
 
 def has_pixels(rows: Floats) -> bool:
@@ -106,17 +67,13 @@ def _nearest_kind(boxes: Floats, cells: Floats, strides: Floats) -> str | None:
 
 def is_whole(values: Floats) -> bool:
     """Whether all values are class ids."""
-    return bool((np.abs(values - np.rint(values)) <= _TOLERANCE).all() and (values > -0.5).all())
+    return bool((np.abs(values - np.rint(values)) <= TOLERANCE).all() and (values > -0.5).all())
 
 
-def _are_indexed(rows: Floats) -> bool:
+def are_indexed(rows: Floats) -> bool:
     """Whether rows of six or seven columns have a class id in the sixth."""
     if rows.shape[1] not in (6, 7) or not is_whole(rows[:, 5]) or not (rows[:, 4] > 0).any():
         return False
     if rows.shape[1] == 7:
         return bool((rows[:, 6] > 0).any())
     return bool((rows[:, 2] >= rows[:, 0]).all() and (rows[:, 3] >= rows[:, 1]).all())
-
-
-def _plain(spec: InputSpec) -> InputSpec:
-    return InputSpec(spec.width, spec.height)

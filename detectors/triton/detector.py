@@ -13,11 +13,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from detectors.cutting import HostCutter
 from detectors.detections import Detections
 from detectors.heads.layout import Head, ModelFacts, Outputs
 from detectors.heads.recognise import recognise_at
-from detectors.host_input import HostInput
+from detectors.host_input import HostCutter, HostInput
 from detectors.letterbox import InputSpec
 from detectors.model import input_size, within_nms
 from detectors.opening import open_heads

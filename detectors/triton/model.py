@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from detectors.heads.likely import Input, likely_of_inputs
+from detectors.heads.refusals import Input, likely_of_inputs
 from detectors.port import DetectorError
 from detectors.triton.address import Address
 from detectors.triton.http import UNAVAILABLE, Connection, ServerError

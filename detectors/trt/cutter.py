@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from detectors.cuda import CudaError, DeviceBuffer, Event, PinnedBuffer, Stream
-from detectors.cutting import cut_on_host
+from detectors.host_input import cut_on_host
 from detectors.letterbox import fit
 from detectors.port import HostImage, Image, Part, PreparedImage, Region
 from detectors.trt import kernels

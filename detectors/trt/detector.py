@@ -16,8 +16,8 @@ import structlog
 from detectors.accuracy_record import note
 from detectors.cuda import CudaError, Device, DeviceBuffer, Module, Stream
 from detectors.decoding_check import decodes_alike
+from detectors.heads.candidates import MOST_CANDIDATES
 from detectors.heads.layout import Head, ModelFacts, Outputs
-from detectors.heads.nms import MOST_CANDIDATES
 from detectors.heads.recognise import recognise_at
 from detectors.model import fixed_batch, within_nms
 from detectors.nvrtc import compile_cubin

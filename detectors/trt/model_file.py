@@ -7,13 +7,12 @@ from typing import cast
 import onnx
 
 from detectors.cuda import Device
-from detectors.heads.likely import Input, likely_of_inputs
-from detectors.model import input_sizes, quantised, read
+from detectors.heads.refusals import Input, likely_of_inputs
+from detectors.model import digest_of, input_sizes, quantised, read
 from detectors.onnx_graph import graph_of
 from detectors.port import DetectorError, Options
 from detectors.trt import compat
 from detectors.trt.recipe import Recipe
-from detectors.weights import digest_of
 
 
 class ModelFile:

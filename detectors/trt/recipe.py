@@ -20,7 +20,7 @@ class Recipe:
     """All inputs of a build; another recipe gives another engine.
 
     Attributes:
-        onnx_sha256: of the model, see `detectors.weights`. Preprocessing and decoding are no part of an engine, so the
+        onnx_sha256: of the model, see `detectors.model`. Preprocessing and decoding are no part of an engine, so the
             semantics of a model do not change its recipe.
         builder: such as "TensorRT 8.6.0", the full version.
         gpu: name.

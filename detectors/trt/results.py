@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from detectors.cuda import DeviceBuffer, PinnedBuffer, Stream
 from detectors.detections import Detections
+from detectors.heads.candidates import MOST_CANDIDATES
 from detectors.heads.masks import placed
-from detectors.heads.nms import MOST_CANDIDATES
 from detectors.heads.rows import RowHead
 from detectors.letterbox import Letterbox
 from detectors.port import PostprocessParams

@@ -19,8 +19,8 @@ from daemon.config.root import Config
 from daemon.config.sources import SyntheticConfig, TrackingConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import Frame
-from detectors.cutting import HostCutter
 from detectors.fake.detector import FakeDetector
+from detectors.host_input import HostCutter
 from detectors.port import DetectorError, HostImage, Options, PostprocessParams, SecondLane
 from tests.analytics.feed import LABELS, Box, frame_at, tracks_of
 from tests.support.clock import ManualClock

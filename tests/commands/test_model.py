@@ -21,7 +21,7 @@ from daemon.commands.downloads import download
 from daemon.commands.model import choose
 from daemon.errors import LookoutError
 from daemon.system.paths import demo_model
-from detectors import known as known_files
+from detectors import labels as known_labels
 from detectors.factory import open_detector
 from detectors.port import Options
 from tests.support.clock import ManualClock
@@ -180,15 +180,15 @@ def test_a_detector_knows_the_labels_too(tmp_path: Path, monkeypatch: pytest.Mon
     model.metadata_props.remove(names)
     onnx.save(model, path)
     labels.write_text("walker\nrider\ndriver\n")
-    monkeypatch.setattr(known_files, "LABELS", {(_digest(path.read_bytes()), path.stat().st_size): str(labels)})
-    monkeypatch.setattr(known_files, "SIZES", {path.stat().st_size})
+    monkeypatch.setattr(known_labels, "KNOWN_FILES", {(_digest(path.read_bytes()), path.stat().st_size): str(labels)})
+    monkeypatch.setattr(known_labels, "KNOWN_SIZES", {path.stat().st_size})
     with closing(open_detector("cpu", Options(path))) as detector:
         assert detector.info.labels == ("walker", "rider", "driver")
 
 
 def test_the_labels_of_the_catalogue_are_known_to_every_command() -> None:
     known = {(entry.sha256, entry.size): entry.labels for entry in catalogue.CATALOGUE if entry.labels}
-    assert known == known_files.LABELS
+    assert known == known_labels.KNOWN_FILES
 
 
 def test_without_a_network_the_model_that_comes_with_lookout_is_offered(

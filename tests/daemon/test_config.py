@@ -12,8 +12,8 @@ import yaml
 from daemon.config.load import load, parse
 from daemon.config.model import ModelConfig
 from daemon.config.root import Config
+from daemon.config.section import literal
 from daemon.config.sources import AvConfig, CameraConfig, SourceBase, SyntheticConfig
-from daemon.config.text import literal
 from daemon.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]

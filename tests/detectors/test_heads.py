@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from detectors.heads.candidates import nms
 from detectors.heads.layout import ModelFacts
-from detectors.heads.nms import nms
 from detectors.heads.queries import least_logit, probabilities
 from detectors.heads.recognise import recognise
 from detectors.letterbox import Fit, InputSpec, cell_size, fit, preprocess, resample

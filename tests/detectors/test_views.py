@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daemon.view_config import MIN_OVERLAP
 from detectors.detections import Detections, Masks, nothing
 from detectors.fake.detector import FakeDetector
 from detectors.matching import iou_matrix
 from detectors.port import DeviceImage, HostImage, Options, Region
-from detectors.views import MIN_OVERLAP, Limits, Tiling, detect, merged, moved
+from detectors.views import Limits, Tiling, detect, merged, moved
 from tests.support.kernels import noise_nv12, region_of
 
 LIMITS = Limits(0.5, 300)

@@ -16,10 +16,10 @@ from daemon.batch.settings import recipe_of
 from daemon.config.load import parse
 from detectors.accuracy_record import AccuracyRecord, find, write
 from detectors.cpu.detector import CpuDetector
+from detectors.model import digest_of
 from detectors.onnx_graph import read_graph
 from detectors.port import DetectorError, Options
 from detectors.trt.model_file import ModelFile
-from detectors.weights import digest_of
 from tests.support.models import toy_model
 
 

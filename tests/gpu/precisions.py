@@ -30,13 +30,12 @@ from calibration.placement import share_scales
 from calibration.quantize import Ranges, load, observe, quantize
 from detectors.cuda import Device, Stream
 from detectors.layer_times import Layer
-from detectors.model import quantised
+from detectors.model import digest_of, quantised
 from detectors.trt import compat
 from detectors.trt.builder import builder
 from detectors.trt.engine import EngineStore
 from detectors.trt.layers import Times, inspect, with_times
 from detectors.trt.recipe import Recipe
-from detectors.weights import digest_of
 from tests.gpu.ranges import seen_ranges
 from tests.gpu.replays import Replay, context_of
 from tests.support.resnet import resnet50

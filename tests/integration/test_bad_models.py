@@ -15,7 +15,7 @@ from rich.console import Console
 
 from daemon.commands.watch import View, once
 from detectors.cpu.detector import CpuDetector
-from detectors.heads.nms import MOST_CANDIDATES
+from detectors.heads.candidates import MOST_CANDIDATES
 from detectors.port import DetectorError, Options
 from lookoutd.messages import Detections
 from tests.daemon.test_messages import MESSAGE

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections, plausible
+from detectors.heads.candidates import MOST_CANDIDATES
 from detectors.heads.layout import Head, ModelFacts
 from detectors.heads.masks import placed
-from detectors.heads.nms import MOST_CANDIDATES
 from detectors.heads.recognise import recognise
 from detectors.heads.rows import RowHead
 from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess

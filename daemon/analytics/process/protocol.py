@@ -12,8 +12,7 @@ from daemon.analytics.event import Event
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track import SeenTracks
 from daemon.pipeline.frames import FrameInfo
-from detectors.detections import TrackNews
-from detectors.joining import joined_bytes
+from detectors.detections import TrackNews, joined_bytes
 from lookoutd.messages import State
 
 

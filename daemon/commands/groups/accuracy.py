@@ -21,7 +21,7 @@ from daemon.commands.groups.options import (
 )
 from daemon.commands.paths import JSON_FILE, InputPath, OutputFolder
 from daemon.errors import LookoutError
-from detectors.views import MIN_OVERLAP
+from daemon.view_config import MIN_OVERLAP, tiles_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -184,15 +184,14 @@ def _evaluate_boxes(open_model: OpenModel, labelled: tuple[Path, Path], json_fil
 
 
 def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Tiling]:
-    from dataclasses import replace
-
-    from daemon.view_config import check_views, tiling_of
+    from daemon.config.source_checks import check_views
+    from detectors.views import Tiling
 
     rows = []
     for text in tiles:
         check_views(None, text, "--")
-        if tiling := tiling_of(text):
-            rows.append(replace(tiling, overlap=overlap, whole=whole))
+        if grid := tiles_of(text):
+            rows.append(Tiling(grid.columns, grid.rows, overlap, whole))
     return rows
 
 

@@ -18,7 +18,7 @@ from daemon.monitoring.probes import driver_version, open_gpu_probe
 from daemon.redact import redact_url
 from daemon.system.gpus import name_visible_gpus
 from detectors.factory import PACKAGES
-from detectors.weights import digest_of
+from detectors.model import digest_of
 
 _PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "pyzmq", "msgspec", "onnx", *PACKAGES)
 

@@ -166,7 +166,7 @@ __device__ inline void sort(unsigned long long* keys, int* slots, int n) {
     __syncthreads();
 }
 
-// The same arithmetic as heads.nms: multiplied out, so that boxes of no area divide nothing by nothing.
+// The same arithmetic as heads.candidates: multiplied out, so that boxes of no area divide nothing by nothing.
 __device__ inline bool overlaps(const Candidate& a, const Candidate& b, float iou) {
     const float w = fmaxf(fminf(a.x2, b.x2) - fmaxf(a.x1, b.x1), 0.0f);
     const float h = fmaxf(fminf(a.y2, b.y2) - fmaxf(a.y1, b.y1), 0.0f);

@@ -38,7 +38,7 @@ struct Extended : Layout {
 };
 
 // --- boxes at an angle ----------------------------------------------------------------------------------------------
-// In double precision, as in detectors/heads/nms.py: sine, logarithm and so on differ from library to library in the last
+// In double precision, as in detectors/heads/candidates.py: sine, logarithm and so on differ from library to library in the last
 // bit of a float, and overlaps of thin boxes differ by much more.
 
 __device__ inline Gaussian gaussian(const Candidate& box, double angle) {
@@ -50,7 +50,7 @@ __device__ inline Gaussian gaussian(const Candidate& box, double angle) {
 // What is not a number stays so, as in numpy.
 __device__ inline double at_least(double value, double low) { return value < low ? low : value; }
 
-// detectors.heads.nms.probabilistic_iou
+// detectors.heads.candidates.probabilistic_iou
 __device__ inline float probabilistic_iou(const Candidate& one, const Gaussian& p, const Candidate& other,
                                           const Gaussian& q) {
     const double eps = 1e-7, x = (double)one.x1 - other.x1, y = (double)one.y1 - other.y1;

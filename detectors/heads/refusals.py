@@ -1,11 +1,12 @@
-"""The likely task of a model that Lookout does not run, from names, types and shapes of its inputs and outputs."""
+"""Why a model is refused: its family, or its likely task, from names, types and shapes of its inputs and outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from detectors.heads.layout import ModelFacts, Shape
+from detectors.heads.families import family_of
+from detectors.heads.layout import Layout, ModelFacts, Shape, Task, shown
 
 _TEXT = ("input_ids", "token", "attention_mask", "past_key", "decoder_", "position_ids", "text")
 _SOUND = ("audio", "wave", "mel", "speech", "input_values", "input_features", "samples", "pcm")
@@ -38,7 +39,23 @@ def likely_of_inputs(inputs: Sequence[Input]) -> str:
     return f", which looks like {task}" if task else ""
 
 
-def likely_of_outputs(facts: ModelFacts) -> str:
+def refusal_of(facts: ModelFacts, task: Task | None, layouts: Mapping[str, Layout]) -> str:
+    """Why no head of some layouts is recognised.
+
+    Args:
+        task: as the file states it.
+        layouts: that were tried, by name.
+    """
+    seen = ", ".join(f"{name} {shown(shape)}" for name, shape in facts.outputs)
+    stated = f" and the task is {task}" if task else ""
+    what = f"head not recognised: outputs are {seen} for an input of {facts.size[0]}x{facts.size[1]}{stated}"
+    if known := family_of(facts):
+        return f"{what}, which are those of {known}"
+    supported = "; ".join(f"{name} {layout.looks}" for name, layout in layouts.items())
+    return f"{what}{_likely_of_outputs(facts)}; supported are {supported} (n grid cells, c classes, q queries)"
+
+
+def _likely_of_outputs(facts: ModelFacts) -> str:
     """The likely kind of a model for pictures with such outputs, with a comma before it; empty if unknown."""
     task = _task_of_outputs([shape for _, shape in facts.outputs], facts)
     return f", which looks like {task}" if task else ""
