@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
 Backend = Literal["auto", "trt", "cpu", "ort", "triton", "fake"]
+Provider = Literal["cpu", "openvino", "cuda", "webgpu", "nv-tensorrt-rtx"]
+"""Of onnxruntime: what runs the model for it."""
 # Distribution names of packages whose versions affect decoding or detection.
 PACKAGES = ("onnxruntime", "tensorrt", "cuda-python")
 

@@ -140,8 +140,6 @@ class PreparedImage(msgspec.Struct, frozen=True, gc=False):
 ENGINE = "engine"
 Transport = Literal["auto", "shm", "http"]
 Precision = Literal["auto", "fp32", "fp16", "int8", "fp8"]
-Provider = Literal["cpu", "openvino", "cuda", "webgpu", "nv-tensorrt-rtx"]
-"""Of onnxruntime."""
 
 Size = tuple[int, int]
 """Width and height in pixels."""
@@ -233,7 +231,7 @@ class Options:
             the server is on this host and takes it. Only triton has a server.
         request_timeout_s: limit of one request to a server.
         semantics: facts that the file does not state, or states wrongly.
-        provider: of onnxruntime; None for its CPU's where onnxruntime is the backend.
+        provider: of onnxruntime, see `detectors.factory.Provider`; None for its CPU's.
         provider_device: of the provider, such as GPU or NPU; None for its CPU, or else the GPU's number.
     """
 
@@ -258,7 +256,7 @@ class Options:
     transport: Transport = "auto"
     request_timeout_s: float = 5.0
     semantics: Semantics = NOTHING_KNOWN
-    provider: Provider | None = None
+    provider: str | None = None
     provider_device: str | None = None
 
 

@@ -25,6 +25,7 @@ GPU_FILES = (
     "detectors/cuda.py",
     "detectors/nvrtc.py",
     "detectors/factory.py",
+    "detectors/ort/providers.py",  # onnxruntime's names
     "daemon/sources/nvdec/",
     "daemon/system/gpus.py",
     "daemon/system/mps.py",

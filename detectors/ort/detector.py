@@ -202,9 +202,7 @@ class OrtDetector:
             outputs = session.run(None, {self.input: batch, **feeds})
         except Exception as error:  # onnxruntime's own exceptions have no public base class
             size = "x".join(map(str, batch.shape[:1:-1]))
-            raise DetectorError(
-                f"onnxruntime failed on {self._options.path} at {size}: {first_line(error)}"
-            ) from error
+            raise DetectorError(f"onnxruntime failed on {self._options.path} at {size}: {first_line(error)}") from error
         return {name: np.asarray(array, np.float32) for name, array in zip(self._outputs, outputs)}
 
     def _raw(self, head: Head, pictures: Sequence[HostImage]) -> Outputs:

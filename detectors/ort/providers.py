@@ -131,9 +131,9 @@ def _devices(provider: str, kind: _Kind) -> dict[str, ort.OrtEpDevice]:
             for number, (name, device) in enumerate(zip(kinds, found))
         }
     if not is_plugin:
-        raise BackendUnavailableError(f"provider {provider} is not installed: {kind.install}")
+        raise BackendUnavailableError(f"model.provider: {provider} is not installed: {kind.install}")
     reason = f": {kind.elsewhere}" if kind.elsewhere else ""
-    raise BackendUnavailableError(f"provider {provider} is installed, and has no device on this machine{reason}")
+    raise BackendUnavailableError(f"model.provider: {provider} is installed, and has no device on this machine{reason}")
 
 
 @cache
@@ -144,7 +144,7 @@ def _register(provider: str, plugin: str) -> None:
     try:
         ort.register_execution_provider_library(provider, import_module(plugin).get_library_path())
     except Exception as error:  # of the plugin's package, or of onnxruntime
-        raise BackendUnavailableError(f"provider {provider} cannot be loaded: {first_line(error)}") from error
+        raise BackendUnavailableError(f"model.provider: {provider} cannot be loaded: {first_line(error)}") from error
 
 
 def _devices_of_build(provider: str) -> list[str]:
@@ -167,7 +167,7 @@ def _chosen(provider: str, names: Sequence[str], options: Options) -> str:
         wanted = "CPU" if "CPU" in names else names[options.device] if options.device < len(names) else "GPU"
     if wanted not in names:
         raise BackendUnavailableError(
-            f"provider {provider} has no device {wanted} on this machine: set model.provider_device to "
+            f"model.provider: {provider} has no device {wanted} on this machine: set model.provider_device to "
             f"{' or '.join(names)}"
         )
     return wanted
@@ -199,7 +199,7 @@ def _placement(session: ort.InferenceSession, options: Options, provider: str, d
             left.update(node.op_type for node in of)
     if not nodes[provider]:
         raise DetectorError(
-            f"{options.path}: provider {provider} takes none of its {nodes.total()} nodes on {device}: leave "
+            f"{options.path}: model.provider: {provider} takes none of its {nodes.total()} nodes on {device}: leave "
             "model.provider out"
         )
     notes: tuple[str, ...] = ()

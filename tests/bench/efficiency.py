@@ -62,7 +62,7 @@ def efficiency(options: EfficiencyOptions) -> Efficiency:
         LookoutError, DetectorError: the clip or the model cannot be used.
     """
     model = options.model or demo_model()
-    frames = _decode(options.clip, options.frames)
+    frames = decode(options.clip, options.frames)
     detector = OrtDetector(Options(model, labels=options.labels, max_batch=options.max_batch, threads=options.threads))
     load = Load(
         (options.clip,), 1, until_end=True, model=model, labels=options.labels, backend="cpu", threads=options.threads,
@@ -103,7 +103,12 @@ def _infer(detector: OrtDetector, inputs: npt.NDArray[np.float32], frames: int) 
         detector.run(inputs)
 
 
-def _decode(clip: Path, limit: int) -> list[HostImage]:
+def decode(clip: Path, limit: int) -> list[HostImage]:
+    """The first pictures of a recording.
+
+    Raises:
+        LookoutError: it has none.
+    """
     config = AvConfig(id="clip", url=Url(str(clip)))
     with closing(AvSource(config).open()) as reader:
 
