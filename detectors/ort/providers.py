@@ -97,7 +97,7 @@ def open_session(options: Options, settings: ort.SessionOptions) -> tuple[ort.In
     kind = _KINDS[provider]
     if not hasattr(ort.InferenceSession, "get_provider_graph_assignment_info"):
         raise BackendUnavailableError(
-            f"onnxruntime {ort.__version__} does not say what a provider takes: pip install 'onnxruntime>=1.24'"
+            f"model.provider: {provider} needs onnxruntime 1.24 or later, and Python 3.11: this is {ort.__version__}"
         )
     settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     devices = _devices(provider, kind)

@@ -1,0 +1,56 @@
+"""OpenVINO by onnxruntime: the tests that `test_providers.py` runs in a Python of their own."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daemon.cli import invoke
+from daemon.sources.scene import Scene
+from detectors.factory import open_detector
+from detectors.port import BackendUnavailableError, DetectorError, HostImage, Options, PostprocessParams
+from tests.support.daemon import DEMO_MODEL, configure
+
+_OPTIONS = Options(DEMO_MODEL, wanted=PostprocessParams(0.3), max_batch=2, threads=1, provider="openvino")
+
+
+def test_openvino_finds_the_cpus_boxes() -> None:
+    pictures = [HostImage(Scene(640, 360, seed=seed).draw(7)) for seed in range(2)]
+    found = []
+    for provider in ("cpu", "openvino"):
+        options = replace(_OPTIONS, provider=provider)
+        with closing(open_detector("ort", options)) as detector, closing(detector.lane()) as lane:
+            found.append(lane.detect(pictures)[0])
+    assert sum(map(len, found[0])) > 1
+    for one, other in zip(*found):
+        np.testing.assert_array_equal(one.class_id, other.class_id)
+        np.testing.assert_allclose(one.xyxy, other.xyxy, atol=0.02)
+        np.testing.assert_allclose(one.confidence, other.confidence, atol=1e-3)
+
+
+def test_openvino_says_what_it_got(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(open_detector("auto", _OPTIONS)) as detector:
+        info = detector.info
+    assert (info.backend, info.device, info.precision) == ("openvino", "CPU", "fp32")
+    ((name, count),) = info.nodes
+    assert name == "openvino"
+    path = configure(tmp_path, model={"path": str(DEMO_MODEL), "provider": "openvino", "max_batch": 1, "threads": 1})
+    assert invoke(["check", "-c", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "openvino on CPU, fp32" in said
+    assert f"{count} on openvino" in said
+
+
+@pytest.mark.parametrize("device", ["GPU", "NPU"])
+def test_openvino_has_no_such_device(device: str) -> None:
+    with pytest.raises(BackendUnavailableError, match=f"has no device {device} on this machine: set .* to CPU"):
+        open_detector("ort", replace(_OPTIONS, provider_device=device))
+
+
+def test_openvino_does_not_convert_on_the_cpu() -> None:
+    with pytest.raises(DetectorError, match="the CPU does not convert"):
+        open_detector("ort", replace(_OPTIONS, precision="fp16"))
