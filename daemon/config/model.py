@@ -25,7 +25,7 @@ class ModelConfig(Section, frozen=True):
     backend: Backend = "auto"
     """auto takes the best this machine has; trt, cpu; ort: see provider; triton: a server; fake (for tests)"""
     provider: Provider | None = None
-    """what runs the model for onnxruntime, by name alone: docs/operations.md"""
+    """of onnxruntime: an accelerator that runs the model, by name alone: docs/operations.md"""
     provider_device: Annotated[str, msgspec.Meta(pattern=r"^[A-Z]+(\.[0-9]+)?$")] | None = None
     """such as GPU, NPU or GPU.1; null: the CPU of openvino, else GPU number `gpu.device`"""
     head: str = "auto"

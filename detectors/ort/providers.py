@@ -88,8 +88,8 @@ def open_session(options: Options, settings: ort.SessionOptions) -> tuple[ort.In
 
     Raises:
         BackendUnavailableError: the provider is not installed, or lacks the device.
-        DetectorError: the provider takes no node.
-        Exception: onnxruntime cannot load the file.
+        DetectorError: the provider takes no node, or fails on the model.
+        Exception: onnxruntime cannot load the file for its CPU.
     """
     path, provider = str(options.path), options.provider or "cpu"
     if provider == "cpu":
@@ -101,16 +101,20 @@ def open_session(options: Options, settings: ort.SessionOptions) -> tuple[ort.In
         )
     settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     devices = _devices(provider, kind)
+    given: list[tuple[str, dict[str, str]]] | None = None
+    device = _chosen(provider, list(devices) or _devices_of_build(provider), options)
     if devices:
-        device = _chosen(provider, list(devices), options)
         settings.add_provider_for_devices([devices[device]], _settings(provider, device, options))
-        session = ort.InferenceSession(path, settings)
     else:
-        names = _devices_of_build(provider)
-        device = _chosen(provider, names, options)
         own = {"device_type": device} if provider == "openvino" else {"device_id": str(options.device)}
         given = [(kind.name, {**own, **_settings(provider, device, options)})]
+    try:
         session = ort.InferenceSession(path, settings, providers=given, enable_fallback=0)
+    except Exception as error:  # onnxruntime's own exceptions have no public base class
+        reason = str(error).strip().splitlines()[-1][:200]  # the first lines are places in the provider's code
+        raise DetectorError(
+            f"{path}: model.provider: {provider} does not run it: {reason}; leave model.provider out"
+        ) from error
     return session, _placement(session, options, provider, device)
 
 
@@ -205,7 +209,7 @@ def _placement(session: ort.InferenceSession, options: Options, provider: str, d
     notes: tuple[str, ...] = ()
     if left:
         kinds = ", ".join(f"{count} {name}" for name, count in left.most_common(5))
-        notes = (f"{left.total()} of {nodes.total()} nodes do not run on {provider}, but on the CPU: {kinds}",)
+        notes = (f"{left.total()} of {nodes.total()} nodes run on the CPU and not on {provider}: {kinds}",)
     return Placement(provider, device, tuple(nodes.most_common()), notes)
 
 

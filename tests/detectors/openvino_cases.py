@@ -7,14 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+import yaml
 
 from daemon.cli import invoke
 from daemon.sources.scene import Scene
 from detectors.factory import open_detector
 from detectors.port import BackendUnavailableError, DetectorError, HostImage, Options, PostprocessParams
-from tests.support.daemon import DEMO_MODEL, configure
+from tests.support.daemon import DEMO_MODEL, ROOT
 
+HEADS = ROOT / "tests" / "data" / "heads"
 _OPTIONS = Options(DEMO_MODEL, wanted=PostprocessParams(0.3), max_batch=2, threads=1, provider="openvino")
 
 
@@ -38,8 +41,10 @@ def test_openvino_says_what_it_got(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (info.backend, info.device, info.precision) == ("openvino", "CPU", "fp32")
     ((name, count),) = info.nodes
     assert name == "openvino"
-    path = configure(tmp_path, model={"path": str(DEMO_MODEL), "provider": "openvino", "max_batch": 1, "threads": 1})
-    assert invoke(["check", "-c", str(path)]) == 0
+    path = tmp_path / "config.yaml"
+    model = {"path": str(DEMO_MODEL), "provider": "openvino", "max_batch": 1, "threads": 1}
+    path.write_text(yaml.safe_dump({"model": model, "sources": [{"id": "drawn", "type": "synthetic"}]}))
+    assert invoke(["check", "--running", "-c", str(path)]) == 0
     said = capsys.readouterr().out
     assert "openvino on CPU, fp32" in said
     assert f"{count} on openvino" in said
@@ -54,3 +59,27 @@ def test_openvino_has_no_such_device(device: str) -> None:
 def test_openvino_does_not_convert_on_the_cpu() -> None:
     with pytest.raises(DetectorError, match="the CPU does not convert"):
         open_detector("ort", replace(_OPTIONS, precision="fp16"))
+
+
+def test_nodes_that_openvino_leaves_are_named(tmp_path: Path) -> None:
+    model = onnx.load(DEMO_MODEL)
+    for node in model.graph.node:
+        node.input[:] = ["pooled" if name == "images" else name for name in node.input]
+    pool = onnx.helper.make_node("LpPool", ["images"], ["pooled"], kernel_shape=[1, 1])  # gives what it gets
+    model.graph.node.insert(0, pool)
+    onnx.save(model, tmp_path / "pooled.onnx")
+    with closing(open_detector("ort", replace(_OPTIONS, path=tmp_path / "pooled.onnx"))) as detector:
+        info = detector.info
+    count = dict(info.nodes)["openvino"]
+    assert dict(info.nodes) == {"openvino": count, "cpu": 1}
+    assert f"1 of {count + 1} nodes run on the CPU and not on openvino: 1 LpPool" in info.notes
+
+
+def test_openvino_does_not_run_every_graph() -> None:
+    """Its own reason is the last of many lines."""
+    path = HEADS / "yolo26-obb-end2end.onnx"
+    with pytest.raises(
+        DetectorError, match=r"openvino does not run it: Shapes .* leave model\.provider out"
+    ) as refused:
+        open_detector("ort", replace(_OPTIONS, path=path))
+    assert "\n" not in str(refused.value)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import onnxruntime as ort
 import pytest
+import yaml
 
 from daemon.cli import invoke
 from detectors.factory import Backend, open_detector
 from detectors.port import BackendUnavailableError, DetectorError, Options
-from tests.support.daemon import DEMO_MODEL, ROOT, configure
+from tests.support.daemon import DEMO_MODEL, ROOT
 from tests.support.needs import OPENVINO
 
 _SAYS = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
@@ -58,8 +59,10 @@ def test_the_cpu_is_what_it_was(provider: str | None) -> None:
 
 
 def test_check_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = configure(tmp_path, model={"path": str(DEMO_MODEL), "provider": "webgpu"})
-    assert invoke(["check", "-c", str(path)]) == 2
+    path = tmp_path / "config.yaml"
+    model = {"path": str(DEMO_MODEL), "provider": "webgpu"}
+    path.write_text(yaml.safe_dump({"model": model, "sources": [{"id": "drawn", "type": "synthetic"}]}))
+    assert invoke(["check", "--running", "-c", str(path)]) == 2
     said = capsys.readouterr().out
     assert ("model.provider: webgpu is not installed: pip install onnxruntime-ep-webgpu" in said) is _SAYS
 
