@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import onnxruntime as ort
 
+from detectors.ort.unsigned import unsigned
 from detectors.port import BackendUnavailableError, DetectorError, Options
 
 if TYPE_CHECKING:
@@ -108,8 +109,9 @@ def open_session(options: Options, settings: ort.SessionOptions) -> tuple[ort.In
     else:
         own = {"device_type": device} if provider == "openvino" else {"device_id": str(options.device)}
         given = [(kind.name, {**own, **_settings(provider, device, options)})]
+    content = unsigned(options.path) if provider == "openvino" else None
     try:
-        session = ort.InferenceSession(path, settings, providers=given, enable_fallback=0)
+        session = ort.InferenceSession(content or path, settings, providers=given, enable_fallback=0)
     except Exception as error:  # onnxruntime's own exceptions have no public base class
         reason = str(error).strip().splitlines()[-1][:200]  # the first lines are places in the provider's code
         raise DetectorError(

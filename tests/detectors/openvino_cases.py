@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 import yaml
+from onnx import TensorProto, helper, numpy_helper
 
 from daemon.cli import invoke
 from daemon.sources.scene import Scene
 from detectors.factory import open_detector
+from detectors.ort.unsigned import unsigned
 from detectors.port import BackendUnavailableError, DetectorError, HostImage, Options, PostprocessParams
 from tests.support.daemon import DEMO_MODEL, ROOT
 
@@ -83,3 +86,61 @@ def test_openvino_does_not_run_every_graph() -> None:
     ) as refused:
         open_detector("ort", replace(_OPTIONS, path=path))
     assert "\n" not in str(refused.value)
+
+
+def test_quantised_activations_are_uint8_for_openvino(tmp_path: Path) -> None:
+    """The values are the same. With int8 OpenVINO computes others: if that fails, `unsigned.py` may go."""
+    path = tmp_path / "quantised.onnx"
+    onnx.save(_split_and_joined(), path)
+    content = unsigned(path)
+    assert content is not None
+    pictures = np.random.default_rng(0).random((2, 3, 32, 32), np.float32)
+
+    def run(model: bytes, provider: str) -> np.ndarray:
+        return ort.InferenceSession(model, providers=[provider]).run(None, {"images": pictures})[0]
+
+    expected = run(path.read_bytes(), "CPUExecutionProvider")
+    np.testing.assert_array_equal(run(content, "CPUExecutionProvider"), expected)
+    np.testing.assert_allclose(run(content, "OpenVINOExecutionProvider"), expected, atol=1e-5)
+    assert np.abs(run(path.read_bytes(), "OpenVINOExecutionProvider") - expected).max() > 0.01
+
+
+def test_a_float_file_stays_as_it_is() -> None:
+    assert unsigned(DEMO_MODEL) is None
+
+
+def _split_and_joined() -> onnx.ModelProto:
+    """Quantised convolutions with a split, a sum and a concatenation between them, as YOLOv8 has them."""
+    random = np.random.default_rng(0)
+    nodes: list[onnx.NodeProto] = []
+    tensors = [numpy_helper.from_array(np.array(0, np.int8), "zero")]
+    tensors.append(numpy_helper.from_array(np.array([8, 8], np.int64), "halves"))
+    for name, scale in (("s1", 0.02), ("s2", 0.03), ("s3", 0.025), ("ws", 0.01)):
+        tensors.append(numpy_helper.from_array(np.array(scale, np.float32), name))
+
+    def add(kind: str, *inputs: str, **attributes: object) -> str:
+        name = f"t{len(nodes)}"
+        nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def quantised(tensor: str, scale: str) -> str:
+        return add("DequantizeLinear", add("QuantizeLinear", tensor, scale, "zero"), scale, "zero")
+
+    def convolved(tensor: str, inputs: int, outputs: int) -> str:
+        weights = random.normal(0, 0.3 / inputs**0.5, (outputs, inputs, 3, 3)).astype(np.float32)
+        tensors.append(numpy_helper.from_array(weights, f"w{len(nodes)}"))
+        made = add("Conv", tensor, quantised(tensors[-1].name, "ws"), pads=[1] * 4)
+        return add("Mul", made, add("Sigmoid", made))
+
+    first = convolved(quantised(convolved(quantised("images", "s1"), 3, 16), "s2"), 16, 16)
+    nodes.append(helper.make_node("Split", [first, "halves"], ["left", "right"], axis=1))
+    right = quantised("right", "s2")
+    branch = convolved(quantised(convolved(right, 8, 8), "s3"), 8, 8)
+    joined = add("Concat", "left", "right", add("Add", right, quantised(branch, "s2")), axis=1)
+    last = convolved(quantised(joined, "s3"), 24, 8)
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", count, 32, 32])
+        for name, count in (("images", 3), (last, 8))
+    ]
+    graph = helper.make_graph(nodes, "quantised", ends[:1], ends[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
