@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 import pytest
@@ -96,8 +97,8 @@ def test_quantised_activations_are_uint8_for_openvino(tmp_path: Path) -> None:
     assert content is not None
     pictures = np.random.default_rng(0).random((2, 3, 32, 32), np.float32)
 
-    def run(model: bytes, provider: str) -> np.ndarray:
-        return ort.InferenceSession(model, providers=[provider]).run(None, {"images": pictures})[0]
+    def run(model: bytes, provider: str) -> npt.NDArray[np.float32]:
+        return np.asarray(ort.InferenceSession(model, providers=[provider]).run(None, {"images": pictures})[0])
 
     expected = run(path.read_bytes(), "CPUExecutionProvider")
     np.testing.assert_array_equal(run(content, "CPUExecutionProvider"), expected)
