@@ -1,8 +1,8 @@
 """Quantised files as OpenVINO computes them right: with activations in uint8.
 
-`lookout calibrate` writes activations in int8 around 0, as engine builders want them. From these OpenVINO 2025.4 and 2026.4
-compute other values on a CPU where a tensor is split and joined, and YOLOv8 finds nothing. In uint8 around 128 each
-value is the same.
+`lookout calibrate` writes activations in int8 around 0, as engine builders want them. From these OpenVINO 2025.4 and
+2026.4 compute other values on a CPU where a tensor is split and joined, and YOLOv8 finds nothing. In uint8 around 128
+each value is the same.
 """
 
 from __future__ import annotations
