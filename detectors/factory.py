@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from detectors.layer_times import LayerTimes
     from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
-Backend = Literal["auto", "trt", "cpu", "triton", "fake"]
+Backend = Literal["auto", "trt", "cpu", "ort", "triton", "fake"]
+Provider = Literal["cpu", "openvino", "cuda", "webgpu", "nv-tensorrt-rtx"]
+"""Of onnxruntime: what runs the model for it."""
 # Distribution names of packages whose versions affect decoding or detection.
 PACKAGES = ("onnxruntime", "tensorrt", "cuda-python")
 
@@ -92,7 +94,7 @@ def open_detector(backend: Backend, options: Options) -> Detector:
         from detectors.labels import known_labels
 
         options = replace(options, labels=known_labels(options.path))
-    return _open(_available(backend), options)
+    return _open(_available(backend, options), options)
 
 
 def open_classifier(backend: Backend, options: Options) -> SecondDetector:
@@ -101,7 +103,7 @@ def open_classifier(backend: Backend, options: Options) -> SecondDetector:
     Raises:
         DetectorError: the model cannot be used.
     """
-    return cast("SecondDetector", _open(_available(backend), options))
+    return cast("SecondDetector", _open(_available(backend, options), options))
 
 
 def engine_store(cache: Path | None) -> EngineStore:
@@ -155,12 +157,21 @@ def engine_tensors(options: Options, names: Sequence[str], pixels: Floats) -> di
     return tensors(options, names, pixels)
 
 
-def _available(backend: Backend) -> Backend:
-    """The backend, which can be used here; for `auto` the best one.
+def _available(backend: Backend, options: Options) -> Backend:
+    """The backend, which can be used here; for `auto` the one of the provider, or the best one.
 
     Raises:
         BackendUnavailableError: it cannot be used here; see also `best_backend`.
+        DetectorError: the provider is of another backend.
     """
+    if options.provider is not None:
+        if backend not in ("auto", "ort"):
+            raise DetectorError(
+                f"model.provider: {options.provider} is of onnxruntime: set model.backend: ort instead of {backend}"
+            )
+        return "ort"
+    if options.provider_device is not None:
+        raise DetectorError("model.provider_device needs model.provider, such as openvino")
     if backend == "auto":
         return best_backend()
     for row in availability():
@@ -180,9 +191,9 @@ def _open(backend: str, options: Options) -> Detector:
         from detectors.fake.detector import FakeDetector
 
         return FakeDetector(options)
-    from detectors.cpu.detector import CpuDetector
+    from detectors.ort.detector import OrtDetector
 
-    return CpuDetector(options)
+    return OrtDetector(options)
 
 
 def _open_remote(options: Options) -> Detector:

@@ -231,6 +231,8 @@ class Options:
             the server is on this host and takes it. Only triton has a server.
         request_timeout_s: limit of one request to a server.
         semantics: facts that the file does not state, or states wrongly.
+        provider: of onnxruntime, see `detectors.factory.Provider`; None for its CPU's.
+        provider_device: of the provider, such as GPU or NPU; None for its CPU, or else the GPU's number.
     """
 
     path: Path
@@ -254,6 +256,8 @@ class Options:
     transport: Transport = "auto"
     request_timeout_s: float = 5.0
     semantics: Semantics = NOTHING_KNOWN
+    provider: str | None = None
+    provider_device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -265,7 +269,7 @@ class ModelInfo:
         digest: first 12 hexadecimal digits of the model's SHA-256, external weights included; with a server, of the
             configuration that it gives.
         precision: of the arithmetic, such as "fp32".
-        backend: such as "cpu".
+        backend: such as "cpu"; of onnxruntime the name of the provider.
         head: name of the output decoder, from `detectors.heads`.
         input_size: width and height, pixels.
         further_sizes: at which it is open, too; lanes are `SizedLane`s if there are any.
@@ -278,6 +282,8 @@ class ModelInfo:
         startup: steps of opening, in order: name and seconds.
         gpu: number of the GPU whose pictures (`DeviceImage`) lanes accept; None for host memory only.
         transport: how pictures come to a server, in words; empty without a server.
+        device: of onnxruntime's provider; empty of its CPU's.
+        nodes: how many nodes of the graph each of onnxruntime's providers runs; empty with its CPU's alone.
     """
 
     name: str
@@ -296,6 +302,8 @@ class ModelInfo:
     transport: str = ""
     further_sizes: tuple[Size, ...] = ()
     facts: tuple[Fact, ...] = ()
+    device: str = ""
+    nodes: tuple[tuple[str, int], ...] = ()
 
     @property
     def memory_bytes(self) -> int:

@@ -27,6 +27,7 @@ GPU_FILES = (
     "detectors/cuda.py",
     "detectors/nvrtc.py",
     "detectors/factory.py",
+    "detectors/ort/providers.py",  # onnxruntime's names
     "daemon/sources/nvdec/",
     "daemon/system/gpus.py",
     "daemon/system/mps.py",
@@ -192,8 +193,8 @@ def test_circles_are_found() -> None:
 
 def test_backends_are_known_to_the_factory_alone() -> None:
     """Only a backend's own folder and the factory import a backend."""
-    backends = ("detectors.cpu", "detectors.fake", "detectors.trt")
-    folders = ("detectors/cpu/", "detectors/fake/", "detectors/trt/")
+    backends = ("detectors.ort", "detectors.fake", "detectors.trt")
+    folders = ("detectors/ort/", "detectors/fake/", "detectors/trt/")
     factory = "detectors/factory.py"
     _held(
         f"{_name(path)}:{line}: imports {module}"

@@ -31,8 +31,8 @@ _LONG_S = 3600.0  # the worker decides when a clip is tried again, and how long 
 _GPU_CLIPS, _CPU_CLIPS = 32, 16  # at once, at most
 # Keys that results do not depend on, and keys that each clip has itself.
 _LEFT_OUT = {
-    ModelConfig: ("path", "labels", "backend", "precision", "builder_level", "cache", "open_timeout_s", "transport",
-                  "request_timeout_s", "max_batch", "threads"),
+    ModelConfig: ("path", "labels", "backend", "provider", "provider_device", "precision", "builder_level", "cache",
+                  "open_timeout_s", "transport", "request_timeout_s", "max_batch", "threads"),
     AvConfig: ("id", "url", "pace", "kind", "decode_threads", "open_timeout_s", "read_timeout_s"),
 }  # fmt: skip
 

@@ -25,7 +25,7 @@ from daemon.sources.factory import make_source
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import DecodeBudget, Reader, Source, next_picture
 from daemon.system.paths import demo_model
-from detectors.factory import Backend
+from detectors.factory import Backend, Provider
 from detectors.port import Precision, Transport
 from lookoutd.messages import Encoding, FrameClock
 
@@ -55,6 +55,8 @@ class Load:
     model: Path | None = None
     labels: str | None = None
     backend: Backend = "auto"
+    provider: Provider | None = None
+    provider_device: str | None = None
     transport: Transport = "auto"
     precision: Precision = "auto"
     builder_level: int = 3
@@ -126,6 +128,8 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
                 path=load.model or demo_model(),
                 labels=load.labels,
                 backend=load.backend,
+                provider=load.provider,
+                provider_device=load.provider_device,
                 transport=load.transport,
                 max_batch=load.max_batch,
                 precision=load.precision,

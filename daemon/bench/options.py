@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from daemon.commands.groups.options import CACHE, DEVICE, LABELS, PRECISION, THREADS, takes_builder_level
+from daemon.commands.groups.options import (
+    CACHE,
+    DEVICE,
+    LABELS,
+    PRECISION,
+    PROVIDER,
+    PROVIDER_DEVICE,
+    THREADS,
+    takes_builder_level,
+)
 from daemon.commands.paths import InputName, InputPath, OutputFolder
 from daemon.redact import Url
 from detectors.port import Transport
@@ -49,6 +58,8 @@ _LOAD = [
     MODEL,
     LABELS,
     click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu", "triton"])),
+    PROVIDER,
+    PROVIDER_DEVICE,
     click.option("--transport", default="auto", show_default=True, type=click.Choice(get_args(Transport)),
                  help="Of pictures to a Triton server."),
     PRECISION,

@@ -277,10 +277,8 @@ def _check_model(config: Config, classifiers: Mapping[str, ModelInfo], console: 
     sizes = ", ".join(map(_text, (info.input_size, *info.further_sizes)))
     for name, value in (
         ("model", f"{info.name} {info.digest}"),
-        (
-            "backend",
-            f"{info.backend}, {info.precision}" + (" (chosen by auto)" if config.model.backend == "auto" else ""),
-        ),
+        ("backend", _backend(config, info)),
+        *(("nodes", f"{count} on {name}") for name, count in info.nodes),
         ("head", info.head),
         ("input", f"{sizes}, batches up to {info.max_batch}"),
         *(("facts", line) for line in by_origin(info.facts)),
@@ -293,6 +291,13 @@ def _check_model(config: Config, classifiers: Mapping[str, ModelInfo], console: 
     if info.memory:
         console.print(_memory_table(with_classifiers(info, classifiers), config))
     return detector
+
+
+def _backend(config: Config, info: ModelInfo) -> str:
+    if info.device:
+        return f"{info.backend} on {info.device}, {info.precision}"
+    chosen = config.model.backend == "auto" and config.model.provider is None
+    return f"{info.backend}, {info.precision}" + (" (chosen by auto)" if chosen else "")
 
 
 def _text(size: Size) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from daemon.config.section import Pixels, Seconds, Section, SourceId, Unit, absolute, anchored
 from daemon.errors import ConfigError
-from detectors.factory import Backend
+from detectors.factory import Backend, Provider
 from detectors.port import Precision, Transport
 from detectors.semantics import Activation, BoxUnits, Semantics
 
@@ -23,7 +23,11 @@ class ModelConfig(Section, frozen=True):
     path: Path
     """an ONNX detection model: YOLOv5, YOLOv8, YOLO11, YOLOX, or end-to-end (N, 300, 6)"""
     backend: Backend = "auto"
-    """auto takes the best this machine has; trt, cpu; triton: a server; fake (for tests)"""
+    """auto takes the best this machine has; trt, cpu; ort: see provider; triton: a server; fake (for tests)"""
+    provider: Provider | None = None
+    """of onnxruntime: an accelerator that runs the model, by name alone: docs/operations.md"""
+    provider_device: Annotated[str, msgspec.Meta(pattern=r"^[A-Z]+(\.[0-9]+)?$")] | None = None
+    """such as GPU, NPU or GPU.1; null: the CPU of openvino, else GPU number `gpu.device`"""
     head: str = "auto"
     """how raw output becomes boxes, as the file shows it; or the family's layout: docs/models.md"""
     mean: Colour | None = None

@@ -50,6 +50,8 @@ def options_of(config: Config, reserved: int = 0) -> Options:
         transport=model.transport,
         request_timeout_s=model.request_timeout_s,
         semantics=model.semantics,
+        provider=model.provider,
+        provider_device=model.provider_device,
     )
 
 
@@ -74,6 +76,8 @@ def classifier_options(config: Config, row: ClassifierConfig) -> Options:
         transport=config.model.transport,
         request_timeout_s=config.model.request_timeout_s,
         semantics=row.semantics,
+        provider=config.model.provider,
+        provider_device=config.model.provider_device,
     )
 
 

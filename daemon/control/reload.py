@@ -66,8 +66,7 @@ def difference(old: Config, new: Config) -> Change:
     cold = [
         name for name in old.__struct_fields__ if name not in _HOT and getattr(old, name) != getattr(compared, name)
     ]
-    if old.model.backend != new.model.backend:
-        cold.append("model.backend")
+    cold += [f"model.{key}" for key in ("backend", "provider") if getattr(old.model, key) != getattr(new.model, key)]
     if cold:
         raise ConfigError(f"{', '.join(cold)}: cannot change while running: restart, or undo the change")
     before = {source.id: source for source in old.active}

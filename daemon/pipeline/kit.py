@@ -82,7 +82,7 @@ def _log_model(config: Config, info: ModelInfo) -> None:
     from detectors.factory import passed_over
 
     log.info("model", **{key: getattr(info, key) for key in ("name", "digest", "head", "backend", "precision")})
-    if config.model.backend == "auto":
+    if config.model.backend == "auto" and config.model.provider is None:
         for row in passed_over(info.backend):
             log.info("backend passed over", backend=row.backend, reason=row.reason)
     for note in info.notes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -23,6 +23,7 @@ from daemon.commands.report.tables import print_line, show, write_json
 from daemon.redact import Url
 from daemon.system.signals import leave
 from daemon.system.streams import prepare_streams
+from detectors.factory import Provider
 from tests.bench import tables
 from tests.bench.options import peer_options, takes_peers
 
@@ -107,6 +108,38 @@ def fleet(json_file: Path | None, **values: Any) -> int:
     result = run_fleet(FleetOptions(**values))
     write_json(json_file, result)
     show(tables.fleet(result))
+    return 0
+
+
+@bench.command()
+@click.argument("model", type=InputPath())
+@click.option("--clip", type=InputPath(), help="[default: a drawn street]")
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    default=["cpu", "openvino"],
+    show_default=True,
+    type=click.Choice(get_args(Provider)),
+    help="Of onnxruntime. Repeat it.",
+)
+@click.option(
+    "--batch", "batches", multiple=True, default=[1, 4], show_default=True, type=options.BATCHES, help="Repeat it."
+)
+@LABELS
+@THREADS
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Of all providers in turns.")
+@click.option("--seconds", default=2.0, show_default=True, type=options.SECONDS, help="Of each turn.")
+@JSON_FILE
+def providers(json_file: Path | None, clip: Path | None, **values: Any) -> int:
+    """Time and CPU of onnxruntime's providers in turns, and how their boxes differ from the first one's."""
+    from daemon.sources.synthetic_clip import synthetic_clip
+    from tests.bench.providers import ProvidersOptions
+    from tests.bench.providers import providers as compare
+
+    rows = compare(ProvidersOptions(clip=clip or synthetic_clip(), **values))
+    write_json(json_file, rows)
+    show(tables.providers(values["model"].name, rows))
     return 0
 
 

@@ -25,7 +25,7 @@ from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import next_picture
 from daemon.system.paths import demo_model
-from detectors.cpu.detector import CpuDetector, CpuLane
+from detectors.ort.detector import OrtDetector, OrtLane
 from detectors.port import HostImage, Options, on_host
 
 
@@ -62,8 +62,8 @@ def efficiency(options: EfficiencyOptions) -> Efficiency:
         LookoutError, DetectorError: the clip or the model cannot be used.
     """
     model = options.model or demo_model()
-    frames = _decode(options.clip, options.frames)
-    detector = CpuDetector(Options(model, labels=options.labels, max_batch=options.max_batch, threads=options.threads))
+    frames = decode(options.clip, options.frames)
+    detector = OrtDetector(Options(model, labels=options.labels, max_batch=options.max_batch, threads=options.threads))
     load = Load(
         (options.clip,), 1, until_end=True, model=model, labels=options.labels, backend="cpu", threads=options.threads,
         lanes=1, max_batch=options.max_batch,
@@ -93,17 +93,22 @@ def _rate(work: Callable[[], None], frames: int) -> float:
     return frames / (perf_counter() - started)
 
 
-def _bare(detector: CpuDetector, lane: CpuLane, frames: list[HostImage], batch: int) -> None:
+def _bare(detector: OrtDetector, lane: OrtLane, frames: list[HostImage], batch: int) -> None:
     for start in range(0, len(frames), batch):
         detector.run(lane.preprocess(frames[start : start + batch]))
 
 
-def _infer(detector: CpuDetector, inputs: npt.NDArray[np.float32], frames: int) -> None:
+def _infer(detector: OrtDetector, inputs: npt.NDArray[np.float32], frames: int) -> None:
     for _ in range(0, frames, len(inputs)):
         detector.run(inputs)
 
 
-def _decode(clip: Path, limit: int) -> list[HostImage]:
+def decode(clip: Path, limit: int) -> list[HostImage]:
+    """The first pictures of a recording.
+
+    Raises:
+        LookoutError: it has none.
+    """
     config = AvConfig(id="clip", url=Url(str(clip)))
     with closing(AvSource(config).open()) as reader:
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.bench.overhead import Overhead
     from tests.bench.page_cost import PageCost
     from tests.bench.peers.compare import PeerRates
+    from tests.bench.providers import ProviderCost
 
 
 def peers(found: PeerRates) -> Table:
@@ -26,6 +27,24 @@ def peers(found: PeerRates) -> Table:
         differs = "" if row.difference is None else f"{row.difference:.2g} ({row.relative:.2%})"
         rows.append((f"{row.engine} {row.version}".strip(), row.precision, *figures, differs))
     return Table(f"{found.model} ({found.precision}), batches of {found.batch}", head, rows)
+
+
+def providers(model: str, found: Sequence[ProviderCost]) -> Table:
+    """Result of `python -m tests.bench providers`."""
+    head = ("provider", "batch", "inference, ms", "CPU, ms/picture", "unlike boxes", "px at most", "confidence")
+    rows = [
+        (
+            f"{row.provider}, {row.precision}",
+            str(row.batch),
+            number(row.infer_ms),
+            number(row.cpu_ms),
+            f"{row.unmatched} of {row.boxes}",
+            f"{row.differs_px:.2g}",
+            f"{row.differs_confidence:.2g}",
+        )
+        for row in found
+    ]
+    return Table(model, head, rows)
 
 
 def overhead(found: Overhead) -> Table:

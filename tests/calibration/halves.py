@@ -28,8 +28,8 @@ from calibration.frames import photos
 from calibration.graph import copy_of
 from calibration.matches import Matches
 from calibration.quantize import METHODS, load, observe, quantize
-from detectors.cpu.detector import CpuDetector
 from detectors.half import to_half
+from detectors.ort.detector import OrtDetector
 from detectors.port import HostImage, Options, PostprocessParams
 
 BUDGET = 0.01
@@ -79,7 +79,7 @@ def files(data: Path, name: str, folder: Path) -> Iterator[tuple[str, Path]]:
     made = folder / f"{name}.onnx"
     onnx.save(to_half(copy_of(model)), made)
     yield "fp16", made
-    with closing(CpuDetector(Options(path, labels="coco", max_batch=1))) as detector, closing(detector.lane()) as lane:
+    with closing(OrtDetector(Options(path, labels="coco", max_batch=1))) as detector, closing(detector.lane()) as lane:
         pictures = islice(photos(data / "images" / "calibration"), _PHOTOS)
         inputs = [lane.preprocess([HostImage(picture.bgr)]).copy() for picture in pictures]
     seen = observe(model, inputs)
@@ -95,7 +95,7 @@ def matches_of(data: Path, name: str) -> dict[str, Matches]:
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for label, path in files(data, name, Path(folder)):
-            with closing(CpuDetector(Options(path, labels="coco", wanted=wanted, max_batch=1))) as detector:
+            with closing(OrtDetector(Options(path, labels="coco", wanted=wanted, max_batch=1))) as detector:
                 found[label] = measure(detector, truth)[1]
     return found
 

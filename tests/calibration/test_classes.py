@@ -17,7 +17,7 @@ from calibration.bootstrap import drop_of_hits, ruling_of
 from calibration.classes import split_pictures
 from daemon.cli import invoke
 from detectors.accuracy_record import find
-from detectors.cpu.detector import CpuDetector
+from detectors.ort.detector import OrtDetector
 from detectors.port import DetectorError, HostImage, Options, PostprocessParams
 from tests.support import stubs
 from tests.support.daemon import ROOT
@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         onnx.helper.set_model_props(model, {"mean": "[0.485, 0.456, 0.406]", "std": "[0.229, 0.224, 0.225]"})
         onnx.save(model, folder / f"{name}.onnx")
     options = Options(folder / "resnet18.onnx", head="classify", wanted=PostprocessParams(0.0), max_batch=1)
-    with closing(CpuDetector(options)) as detector, closing(detector.lane()) as lane:
+    with closing(OrtDetector(options)) as detector, closing(detector.lane()) as lane:
         for number in range(len(detector.info.labels)):
             (folder / "val" / f"n{number:04}").mkdir(parents=True)
         for number in range(_PICTURES):

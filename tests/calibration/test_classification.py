@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from daemon.cli import invoke
-from detectors.cpu.detector import CpuDetector
+from detectors.ort.detector import OrtDetector
 from detectors.port import HostImage, Options, PostprocessParams
 from detectors.semantics import Semantics
 
@@ -43,7 +43,7 @@ def model(request: pytest.FixtureRequest) -> str:
 
 def _ranked(model: str) -> tuple[list[list[str]], tuple[str, ...]]:
     """The model's first five labels of each picture, and all of its labels."""
-    with closing(CpuDetector(_options(model))) as detector, closing(detector.lane()) as lane:
+    with closing(OrtDetector(_options(model))) as detector, closing(detector.lane()) as lane:
         found = [lane.detect([HostImage(picture)])[0][0] for picture in _pictures()]
         return [[detector.info.labels[number] for number in one.class_id] for one in found], detector.info.labels
 

@@ -17,8 +17,8 @@ from calibration.graph import Graph, quantised_layers
 from calibration.portable import READERS, problems
 from calibration.quantize import load, observe, quantize, targets
 from daemon.sources.scene import Scene
-from detectors.cpu.detector import CpuDetector
 from detectors.half import to_half
+from detectors.ort.detector import OrtDetector
 from detectors.port import HostImage, Options
 from tests.support.daemon import DEMO_MODEL
 
@@ -27,7 +27,7 @@ from tests.support.daemon import DEMO_MODEL
 def good() -> bytes:
     """The demo model, quantised."""
     model = load(DEMO_MODEL)
-    with closing(CpuDetector(Options(DEMO_MODEL, max_batch=1))) as detector, closing(detector.lane()) as lane:
+    with closing(OrtDetector(Options(DEMO_MODEL, max_batch=1))) as detector, closing(detector.lane()) as lane:
         pictures = [HostImage(Scene(640, 360, seed=seed).draw(3)) for seed in range(4)]
         inputs = [lane.preprocess([picture]).copy() for picture in pictures]
     content: bytes = quantize(model, observe(model, inputs).ranges("minmax")).SerializeToString()

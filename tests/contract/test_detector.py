@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
 
 from daemon.sources.scene import Scene
 from detectors.detections import Detections
-from detectors.factory import Backend, availability, open_detector
+from detectors.factory import availability, open_detector
 from detectors.matching import iou_matrix
 from detectors.port import (
+    BackendUnavailableError,
     Detector,
     DetectorUnavailableError,
     HostImage,
@@ -30,10 +32,32 @@ from detectors.views import Limits, Tiling, detect
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S
 from tests.support.tritonserver import FLOATS, TritonServer
 
-BACKENDS = [row.backend for row in availability() if row.available] + ["fake", "triton"]
+if TYPE_CHECKING:
+    from detectors.factory import Backend
+
 OPTIONS = Options(
     DEMO_MODEL, wanted=PostprocessParams(0.4), max_batch=4, threads=1, builder_level=0
 )  # an engine takes long enough to build
+
+
+def _open(name: str, options: Options) -> Detector:
+    """On a backend, or on OpenVINO."""
+    if name == "openvino":
+        return open_detector("ort", replace(options, provider=name))
+    return open_detector(cast("Backend", name), options)
+
+
+def _has_openvino() -> bool:
+    """Where this Python's onnxruntime has it: see tests/detectors/test_providers.py."""
+    try:
+        _open("openvino", OPTIONS).close()
+    except BackendUnavailableError:
+        return False
+    return True
+
+
+BACKENDS = [row.backend for row in availability() if row.available] + ["fake", "triton"]
+BACKENDS += ["openvino"] * _has_openvino()
 HEADS = Path(__file__).resolve().parents[1] / "data" / "heads"
 WIDTHS = ((96, 96), (160, 64))  # of inputs
 SIZES = [(640, 360), (1, 1), (333, 777), (1920, 1080)]
@@ -53,7 +77,7 @@ def detector(request: pytest.FixtureRequest) -> Iterator[Detector]:
     options = OPTIONS
     if request.param == "triton":
         options = replace(options, path=Path(request.getfixturevalue("server").address("floats")))
-    with closing(open_detector(request.param, options)) as detector:
+    with closing(_open(request.param, options)) as detector:
         yield detector
 
 
@@ -147,7 +171,7 @@ def test_lanes_in_threads_agree(detector: Detector, images: list[HostImage]) -> 
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
-def test_boxes_at_a_size_are_those_of_a_detector_of_that_size(backend: Backend, images: list[HostImage]) -> None:
+def test_boxes_at_a_size_are_those_of_a_detector_of_that_size(backend: str, images: list[HostImage]) -> None:
     """Bit for bit, in any order of sizes, with regions, with and without masks."""
     images = [images[0], images[0].cropped(Region(33, 77, 341, 159))]
     for model in ("yolov8", "yolo11-seg"):
@@ -155,11 +179,11 @@ def test_boxes_at_a_size_are_those_of_a_detector_of_that_size(backend: Backend, 
         expected = {}
         for size in WIDTHS:
             alone = replace(options, input_size=size)
-            with closing(open_detector(backend, alone)) as detector, closing(detector.lane()) as lane:
+            with closing(_open(backend, alone)) as detector, closing(detector.lane()) as lane:
                 expected[size] = lane.detect(images)[0]
             assert any(map(len, expected[size]))
         several = replace(options, input_size=WIDTHS[0], further_sizes=WIDTHS)
-        with closing(open_detector(backend, several)) as detector, closing(detector.lane()) as lane:
+        with closing(_open(backend, several)) as detector, closing(detector.lane()) as lane:
             assert detector.info.further_sizes == WIDTHS[1:] or backend == "fake"
             for size in (*WIDTHS, *WIDTHS[::-1]):
                 for one, other in zip(lane_at(lane, size).detect(images)[0], expected[size]):

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
+from detectors.ort.detector import OrtDetector
 from detectors.port import DetectorError, HostImage, Options, PostprocessParams
 from detectors.semantics import NOTHING_KNOWN, Semantics
 from tests.support.exports import FOUND, IMAGENET, SIDE, Export, blocks
@@ -743,7 +743,7 @@ def _assert_found(found: Detections, labels: int) -> None:
 def test_an_export_is_run_rightly(name: str, tmp_path: Path) -> None:
     """In a batch, too, as the second picture after one with nothing in it."""
     case = CASES[name]
-    with closing(CpuDetector(_options(case, tmp_path))) as detector, closing(detector.lane()) as lane:
+    with closing(OrtDetector(_options(case, tmp_path))) as detector, closing(detector.lane()) as lane:
         _assert_found(lane.detect([HostImage(blocks())])[0][0], case.labels)
         if case.batch > 1:
             nothing, second = lane.detect([HostImage(np.zeros((SIDE, SIDE, 3), np.uint8)), HostImage(blocks())])[0]
@@ -755,7 +755,7 @@ def test_an_export_is_run_rightly(name: str, tmp_path: Path) -> None:
 def test_an_export_is_refused_with_its_family_and_the_remedy(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     with pytest.raises(DetectorError) as raised:
-        CpuDetector(_options(case, tmp_path))
+        OrtDetector(_options(case, tmp_path))
     text = str(raised.value)
     assert "\n" not in text
     assert "is empty" not in text
@@ -767,7 +767,7 @@ def test_nms_that_may_serve_the_first_picture_alone_gets_one_at_a_time(tmp_path:
     for stated in ({"batch": "1"}, {}):
         path = _nms(tmp_path / "export.onnx", {**_ULTRALYTICS, **stated}, batch="batch")
         options = Options(path, threads=1, max_batch=4, wanted=PostprocessParams(0.5))
-        with closing(CpuDetector(options)) as detector, closing(detector.lane()) as lane:
+        with closing(OrtDetector(options)) as detector, closing(detector.lane()) as lane:
             assert detector.info.max_batch == 1
             assert sum("has NMS inside for batches up to 1" in note for note in detector.info.notes) == 1
             _assert_found(lane.detect([HostImage(blocks())])[0][0], 2)

@@ -11,7 +11,7 @@ import pytest
 from daemon.config.load import parse
 from daemon.control.plan import classifier_options, options_of
 from daemon.errors import ConfigError
-from detectors.cpu.detector import CpuDetector
+from detectors.ort.detector import OrtDetector
 from detectors.port import DetectorError, HostImage, Options, PostprocessParams
 from detectors.semantics import NOTHING_KNOWN, Semantics
 from tests.support.exports import IMAGENET, SIDE, Export
@@ -44,7 +44,7 @@ def _classifier(folder: Path, scores: str, *, exclusive: bool = False) -> Path:
 def _scores(path: Path, semantics: Semantics) -> dict[int, float]:
     labels = str(path.with_name("labels.txt"))
     options = Options(path, "classify", labels, wanted=PostprocessParams(0.0), threads=1, semantics=semantics)
-    with closing(CpuDetector(options)) as detector, closing(detector.lane()) as lane:
+    with closing(OrtDetector(options)) as detector, closing(detector.lane()) as lane:
         found = lane.detect([HostImage(_MAGENTA)])[0][0]
         return dict(zip(found.class_id.tolist(), found.confidence.tolist()))
 
@@ -83,7 +83,7 @@ def test_a_classifier_with_one_score_is_refused_with_the_remedy(tmp_path: Path) 
     score = made.op("ReduceMean", "images", axes=[1, 2, 3], keepdims=0)
     made.output(made.op("Unsqueeze", score, made.value([1])), "score", [1, 1])
     with pytest.raises(DetectorError, match=r"one score, for yes or no: wrap .*\(b, 2\), 1 - p and p"):
-        CpuDetector(Options(made.save(tmp_path / "one.onnx"), "classify", threads=1, max_batch=1))
+        OrtDetector(Options(made.save(tmp_path / "one.onnx"), "classify", threads=1, max_batch=1))
 
 
 def test_each_fact_says_where_it_is_from(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_each_fact_says_where_it_is_from(tmp_path: Path) -> None:
     made.output(made.join(boxes, score, label), "output0", ["batch", 10, 6])
     path = made.save(tmp_path / "export.onnx", {**_STATED, "names": "['red', 'blue']"})
     for first_class, origin in ((0, "key"), (None, "trial")):
-        with closing(CpuDetector(Options(path, threads=1, semantics=Semantics(first_class=first_class)))) as detector:
+        with closing(OrtDetector(Options(path, threads=1, semantics=Semantics(first_class=first_class)))) as detector:
             facts = {fact.name: (fact.value, fact.origin) for fact in detector.info.facts}
         assert facts == {
             "head": ("end2end", "family"),

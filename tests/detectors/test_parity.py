@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
 from detectors.letterbox import fit, preprocess
+from detectors.ort.detector import OrtDetector
 from detectors.port import HostImage, Options, PostprocessParams
 from tests.frameworks.expected import MASKED, PICTURES, Expected, load
 from tests.frameworks.inputs import Floats
@@ -64,7 +64,7 @@ def test_the_detector_finds_what_the_head_finds(name: str, tmp_path: Path) -> No
         threads=1,
         input_size=size,
     )
-    detector = CpuDetector(options)
+    detector = OrtDetector(options)
     lane = detector.lane()
     assert (detector.info.head, detector.head.spec) == (head.name, head.spec)
     for number in range(0, 60, 3):

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detectors.cpu.detector import CpuDetector
 from detectors.heads.layout import Floats, Head, ModelFacts, Outputs
 from detectors.heads.recognise import recognise
 from detectors.labels import resolve
 from detectors.letterbox import preprocess
 from detectors.model import fixed_batch, within_nms
+from detectors.ort.detector import OrtDetector
 from detectors.port import DetectorError, HostImage, Options, PostprocessParams
 from detectors.semantics import Semantics
 from detectors.trial import Run, Trial
@@ -95,9 +95,9 @@ def test_the_trial_includes_noise() -> None:
 
 def test_a_fixed_batch_size_gives_a_note_on_the_cpu_too(tmp_path: Path) -> None:
     """G12: such a file would be slow on a GPU later."""
-    fixed = CpuDetector(Options(toy_model(tmp_path / "fixed.onnx", batch=1), max_batch=8))
+    fixed = OrtDetector(Options(toy_model(tmp_path / "fixed.onnx", batch=1), max_batch=8))
     assert any("batch size of 1" in line and "dynamic=True" in line for line in fixed.info.notes)
-    free = CpuDetector(Options(toy_model(tmp_path / "free.onnx"), max_batch=8))
+    free = OrtDetector(Options(toy_model(tmp_path / "free.onnx"), max_batch=8))
     assert not any("batches of" in line for line in free.info.notes)
 
 
@@ -106,14 +106,14 @@ def test_a_batch_is_no_larger_than_what_nms_inside_was_exported_for() -> None:
     file = _HEADS / "yolov8-nms.onnx"  # exported with batch=4
     pictures = [HostImage(picture(number)) for number in range(4)]
     wanted = PostprocessParams(0.1)
-    with closing(CpuDetector(Options(file, wanted=wanted, max_batch=8))) as detector:
+    with closing(OrtDetector(Options(file, wanted=wanted, max_batch=8))) as detector:
         assert detector.info.max_batch == 4
         assert sum("NMS inside for batches up to 4, so 8 is not possible" in line for line in detector.info.notes) == 1
         batch = np.stack([preprocess(one.bgr, detector.head.spec) for one in pictures * 2])
         (rows,) = detector.run(batch).values()
         assert (rows[:4, :, 4] > 0).any()
         assert not (rows[4:, :, 4] > 0).any()
-    with closing(CpuDetector(Options(file, wanted=wanted, max_batch=2))) as detector:
+    with closing(OrtDetector(Options(file, wanted=wanted, max_batch=2))) as detector:
         assert detector.info.max_batch == 2
         assert not any("NMS inside" in line for line in detector.info.notes)
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from detectors.cpu.detector import CpuDetector
+from detectors.ort.detector import OrtDetector
 from detectors.port import DetectorError, Options
 
 Shape = Sequence[int | str]
@@ -59,7 +59,7 @@ def _refused(
     listed: bool = False,
 ) -> str:
     with pytest.raises(DetectorError) as caught:
-        CpuDetector(Options(_model(path / "other.onnx", inputs, outputs, metadata or {}, listed=listed), threads=1))
+        OrtDetector(Options(_model(path / "other.onnx", inputs, outputs, metadata or {}, listed=listed), threads=1))
     text = str(caught.value)
     assert "\n" not in text
     return text

@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 from daemon.batch.settings import recipe_of
 from daemon.config.load import parse
 from detectors.accuracy_record import AccuracyRecord, find, write
-from detectors.cpu.detector import CpuDetector
 from detectors.model import digest_of
 from detectors.onnx_graph import read_graph
+from detectors.ort.detector import OrtDetector
 from detectors.port import DetectorError, Options
 from detectors.trt.model_file import ModelFile
 from tests.support.models import toy_model
@@ -48,7 +48,7 @@ def test_two_networks_with_one_graph_have_two_digests(tmp_path: Path) -> None:
     digests = [digest_of(path) for path in paths]
     assert digests[0] != digests[1]
     for path, digest in zip(paths, digests):
-        with closing(CpuDetector(Options(path, threads=1, max_batch=1))) as detector:
+        with closing(OrtDetector(Options(path, threads=1, max_batch=1))) as detector:
             assert detector.info.digest == digest[:12]
         assert ModelFile(Options(path)).digest == digest
         config = parse(f"model: {{path: {path}}}\nsources: [{{id: a, type: synthetic}}]\n")
@@ -80,7 +80,7 @@ def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
     path = _with_external(tmp_path)
     path.with_name("model.onnx.data").unlink()
     with pytest.raises(DetectorError, match=r"its weights lie in .*model\.onnx\.data, which does not exist: copy it"):
-        CpuDetector(Options(path))
+        OrtDetector(Options(path))
 
 
 @pytest.mark.parametrize("kept", [0, -4])
@@ -91,7 +91,7 @@ def test_weights_that_are_cut_off_are_named(kept: int, tmp_path: Path) -> None:
     weights.write_bytes(whole[:kept])
     words = rf"its weights in .*model\.onnx\.data are not complete, {len(whole[:kept])} of {len(whole)} bytes: copy"
     with pytest.raises(DetectorError, match=words) as raised:
-        CpuDetector(Options(path))
+        OrtDetector(Options(path))
     assert "\n" not in str(raised.value)
 
 
@@ -152,5 +152,5 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
         path.write_bytes(whole[:end])
         assert digest_of(path) == sha256(whole[:end]).hexdigest()
         with pytest.raises(DetectorError, match="is not a complete ONNX model") as raised:
-            CpuDetector(Options(path))
+            OrtDetector(Options(path))
         assert "\n" not in str(raised.value)

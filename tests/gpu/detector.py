@@ -21,8 +21,8 @@ import structlog
 
 from calibration.coco import Truth, measure
 from daemon.sources.scene import Scene
-from detectors.cpu.detector import CpuDetector
 from detectors.matching import match
+from detectors.ort.detector import OrtDetector
 from detectors.port import Detector, HostImage, Options, PostprocessParams, Precision
 from detectors.trt.detector import TrtDetector
 
@@ -59,14 +59,14 @@ def _one(path: Path, labels: str | None, precision: Precision, args: argparse.Na
     begun = perf_counter()
     with closing(TrtDetector(there)) as gpu:
         ready = perf_counter() - begun
-        with closing(CpuDetector(here)) as cpu:
+        with closing(OrtDetector(here)) as cpu:
             found = _agreement(cpu, gpu, images)
         _lanes_agree(gpu, images[:16])
     accuracy = ""
     if args.coco:
         strict = PostprocessParams(0.001, 0.65, 300, multi_label=True)
         truth = Truth(*args.coco)
-        with closing(CpuDetector(replace(here, wanted=strict, max_batch=1))) as detector:
+        with closing(OrtDetector(replace(here, wanted=strict, max_batch=1))) as detector:
             ap = measure(detector, truth)[0].ap
         with closing(TrtDetector(replace(there, wanted=strict))) as detector:
             same = measure(detector, truth)[0].ap

@@ -28,9 +28,9 @@ import cv2
 import numpy as np
 import structlog
 
-from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
 from detectors.matching import iou_matrix
+from detectors.ort.detector import OrtDetector
 from detectors.port import HostImage, Precision
 from detectors.trt.detector import TrtDetector
 from tests.frameworks.expected import load
@@ -142,7 +142,7 @@ def _compare(name: str, precision: Precision, args: argparse.Namespace) -> Agree
     there = replace(here, max_batch=_BATCH, precision=precision, builder_level=args.builder_level, cache=args.cache)
     agreement = Agreement()
     with (
-        closing(CpuDetector(here)) as cpu,
+        closing(OrtDetector(here)) as cpu,
         closing(TrtDetector(there)) as gpu,
         closing(cpu.lane()) as one,
         closing(gpu.lane()) as other,

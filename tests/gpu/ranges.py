@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from calibration.quantize import Ranges, load, observe
-from detectors.cpu.detector import CpuDetector
+from detectors.ort.detector import OrtDetector
 from detectors.port import HostImage, Options
 
 
@@ -18,6 +18,6 @@ def seen_ranges(model: Path, photos: Path, labels: str | None, limit: int) -> Ra
     limit: number of photos, the first by name.
     """
     options = Options(model, labels=labels, max_batch=1)
-    with closing(CpuDetector(options)) as detector, closing(detector.lane()) as lane:
+    with closing(OrtDetector(options)) as detector, closing(detector.lane()) as lane:
         images = [HostImage(np.asarray(cv2.imread(str(path)))) for path in sorted(photos.iterdir())[:limit]]
         return observe(load(model), (lane.preprocess([image]).copy() for image in images)).ranges("minmax")

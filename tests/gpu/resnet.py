@@ -37,8 +37,8 @@ import structlog
 from onnx import numpy_helper
 
 from calibration.quantize import load, observe, quantize
-from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
+from detectors.ort.detector import OrtDetector
 from detectors.port import Detector, HostImage, Options, PostprocessParams, Precision
 from detectors.trt.detector import TrtDetector
 from tests.bench.peers.program import NotRunError, require_provider
@@ -114,7 +114,7 @@ class _Comparison:
             builder_level=args.builder_level,
             cache=args.cache,
         )
-        with closing(CpuDetector(replace(self._options, max_batch=8))) as detector:
+        with closing(OrtDetector(replace(self._options, max_batch=8))) as detector:
             self._expected = _results(detector, self._compared)
             self._shape = (3, *detector.info.input_size[::-1])
         found = {int(one.class_id[0]) for one in self._expected}
@@ -157,7 +157,7 @@ class _Comparison:
     def _quantised(self) -> Path:
         """INT8 by minimum and maximum over the first pictures."""
         path: Path = self._args.out / f"{self._path.stem}.int8.onnx"
-        with closing(CpuDetector(replace(self._options, max_batch=1))) as detector, closing(detector.lane()) as lane:
+        with closing(OrtDetector(replace(self._options, max_batch=1))) as detector, closing(detector.lane()) as lane:
             model = load(self._path)
             inputs = (lane.preprocess([image]).copy() for image in self._calibrating)
             onnx.save(quantize(model, observe(model, inputs).ranges("minmax")), str(path))
@@ -261,7 +261,7 @@ def _made(folder: Path, names: Sequence[str], images: Sequence[HostImage]) -> It
         model = onnx.load(str(path))
         session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         options = Options(path, head="classify", max_batch=1)
-        with closing(CpuDetector(options)) as detector, closing(detector.lane()) as lane:
+        with closing(OrtDetector(options)) as detector, closing(detector.lane()) as lane:
             inputs = [lane.preprocess([image]).copy() for image in images[:_CALIBRATING]]
         means = np.mean([session.run(None, {"images": one})[0][0] for one in inputs], axis=0, dtype=np.float32)
         model.graph.initializer.append(numpy_helper.from_array(-means, "scores_bias"))

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from daemon.commands.watch import View, once
-from detectors.cpu.detector import CpuDetector
 from detectors.heads.candidates import MOST_CANDIDATES
+from detectors.ort.detector import OrtDetector
 from detectors.port import DetectorError, Options
 from lookoutd.messages import Detections
 from tests.daemon.test_messages import MESSAGE
@@ -61,7 +61,7 @@ def test_a_model_that_gives_what_no_detector_gives_is_refused(what: str, tmp_pat
 def test_a_model_whose_every_box_is_impossible_is_refused(what: str, tmp_path: Path) -> None:
     model = constant_model(tmp_path / "model.onnx", _LEFT_OUT[what])
     with pytest.raises(DetectorError, match=r"all \d+ boxes .* impossible|one more than there are labels") as raised:
-        CpuDetector(Options(model))
+        OrtDetector(Options(model))
     assert "\n" not in str(raised.value)
 
 

@@ -65,7 +65,7 @@ _IMPORTED = (
     "daemon.commands.run_sources",
     "daemon.commands.watch",
     "daemon.dashboard.server",
-    "detectors.cpu.detector",
+    "detectors.ort.detector",
 )
 
 

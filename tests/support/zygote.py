@@ -28,7 +28,7 @@ _IMPORTED = (
     "daemon.commands.run",
     "daemon.commands.batch",
     "daemon.http.server",
-    "detectors.cpu.detector",
+    "detectors.ort.detector",
     "daemon.analytics.compiled_step",
     "daemon.analytics.compiled_broad_phase",
 )

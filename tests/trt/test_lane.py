@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
+from detectors.ort.detector import OrtDetector
 from detectors.port import DetectorError, DeviceImage, HostImage, Options, PostprocessParams, Region
 from detectors.trt.detector import TrtDetector, available
 from tests.support import stubbed_cuda as cuda
@@ -58,7 +58,7 @@ def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, engines: 
         images: list[HostImage | DeviceImage] = [stack.enter_context(on_device(picture)) for picture in nv12]
         whole = [HostImage(np.ascontiguousarray(np.round(bgr_of(picture)).astype(np.uint8))) for picture in nv12]
         large = HostImage(host_pictures(1, SIZES[3:])[0].bgr)
-        reference = stack.enter_context(closing(CpuDetector(options)))
+        reference = stack.enter_context(closing(OrtDetector(options)))
         looking = stack.enter_context(closing(reference.lane()))
         assert [len(found) > 0 for found in lane.detect([images[1], large, images[2]])[0]] == [True] * 3
         # Regions of pictures in either memory.
@@ -135,7 +135,7 @@ def test_an_fp16_file_is_accepted(toy: Path, tmp_path: Path, engines: Path) -> N
     with closing(TrtDetector(options_of(half, engines))) as detector, closing(detector.lane()) as lane:
         found, _ = lane.detect(pictures)
     with (
-        closing(CpuDetector(Options(toy, wanted=PostprocessParams(0.3)))) as reference,
+        closing(OrtDetector(Options(toy, wanted=PostprocessParams(0.3)))) as reference,
         closing(reference.lane()) as looking,
     ):
         expected, _ = looking.detect(pictures)

@@ -15,6 +15,8 @@ from daemon.commands.groups.options import (
     INPUT_SIZE,
     LABELS,
     PRECISION,
+    PROVIDER,
+    PROVIDER_DEVICE,
     THREADS,
     takes_builder_level,
     takes_semantics,
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
 @HEAD
 @takes_semantics
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu", "triton"]))
+@PROVIDER
+@PROVIDER_DEVICE
 @click.option("--confidence", type=click.FloatRange(0, 1), help="[default: 0.001, and 0.25 with --mot]")
 @click.option("--iou", default=0.65, show_default=True, type=click.FloatRange(0, 1), help="Of class-wise NMS.")
 @click.option("--max-detections", default=300, show_default=True, type=click.IntRange(1))
@@ -127,8 +131,9 @@ def _open_model(model: Path | None, head: str, wanted: PostprocessParams, chosen
 
     if model is None:
         raise click.UsageError("Missing option '--model'.")
-    names = ("labels", "precision", "max_batch", "builder_level", "cache", "device", "semantics")
-    options = Options(model, head=head, wanted=wanted, **{name: chosen[name] for name in names})
+    names = ("labels", "precision", "max_batch", "builder_level", "cache", "device", "semantics", "provider")
+    shared = {name: chosen[name] for name in (*names, "provider_device")}
+    options = Options(model, head=head, wanted=wanted, **shared)
     return open_detector(chosen["backend"], options)
 
 

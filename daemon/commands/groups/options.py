@@ -13,6 +13,7 @@ from daemon.commands.environment import ConfigFile
 from daemon.commands.paths import InputName, InputPath
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig, fleet_of
+from detectors.factory import Provider
 from detectors.port import Precision
 from detectors.semantics import Activation, BoxUnits, Semantics
 
@@ -37,6 +38,8 @@ INPUT_SIZE = click.option(
     help="Width and height, for a model that leaves them open.",
 )
 PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+PROVIDER = click.option("--provider", type=click.Choice(get_args(Provider)), help="Of onnxruntime, as model.provider.")
+PROVIDER_DEVICE = click.option("--provider-device", help="Such as GPU, as model.provider_device.")
 THREADS = click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all.")
 ENDPOINT = "tcp://127.0.0.1:5556"
 FIRST_MODEL = "yolox_nano"  # small, fast on any machine, and of a permissive licence

@@ -22,7 +22,7 @@ from daemon.config.root import LogConfig
 from daemon.errors import LookoutError
 from daemon.log import logging
 from daemon.sources.scene import Scene
-from detectors.cpu.detector import CpuDetector
+from detectors.ort.detector import OrtDetector
 from detectors.port import DetectorError, HostImage, Options, is_address
 from tests.bench.peers import program
 from tests.bench.peers.child import Measured, run
@@ -142,7 +142,7 @@ def subject_of(options: Options, threads: int = 0) -> Subject:
     if is_address(options.path):
         raise DetectorError(f"{options.path} is an address: give the ONNX file, and the address with --server")
     wanted = Options(options.path, labels=options.labels, max_batch=options.max_batch, threads=threads)
-    with closing(CpuDetector(wanted)) as detector, closing(detector.lane()) as lane:
+    with closing(OrtDetector(wanted)) as detector, closing(detector.lane()) as lane:
         info, constants = detector.info, detector.head.constants
         width, height = info.input_size
         scene = Scene(width, height, objects=_OBJECTS)

@@ -8,15 +8,15 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from detectors.cpu.detector import CpuDetector
 from detectors.letterbox import preprocess
+from detectors.ort.detector import OrtDetector
 from detectors.port import HostImage, Options
 from tests.support.daemon import DEMO_MODEL
 
 
 @pytest.fixture(scope="module")
-def detector() -> Iterator[CpuDetector]:
-    with closing(CpuDetector(Options(DEMO_MODEL, max_batch=1))) as detector:
+def detector() -> Iterator[OrtDetector]:
+    with closing(OrtDetector(Options(DEMO_MODEL, max_batch=1))) as detector:
         yield detector
 
 
@@ -42,7 +42,7 @@ def detector() -> Iterator[CpuDetector]:
         (3000, 2),
     ],
 )
-def test_preprocess_agrees_with_the_reference(detector: CpuDetector, size: tuple[int, int]) -> None:
+def test_preprocess_agrees_with_the_reference(detector: OrtDetector, size: tuple[int, int]) -> None:
     """Noise of sizes whose cells OpenCV averages in each way, partial ones included. Each step rounds: up to two grey
     levels."""
     spec, (width, height) = detector.head.spec, size

@@ -1,7 +1,8 @@
-"""YOLO on the CPU through onnxruntime."""
+"""YOLO through onnxruntime: on the CPU, or on what another of its providers runs on."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter_ns
@@ -20,6 +21,7 @@ from detectors.letterbox import preprocess
 from detectors.model import digest_of, fixed_batch, input_sizes, quantised, read, within_nms
 from detectors.onnx_graph import graph_of
 from detectors.opening import open_heads
+from detectors.ort.providers import Placement, first_line, open_session
 from detectors.port import (
     DetectorError,
     Fetch,
@@ -36,11 +38,12 @@ from detectors.port import (
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 
+_FEW_CORES = 4
 _BATCHES = (1, 2, 4, 8)  # that may be fixed inside of a model
 _OUTPUTS = {f"tensor({kind})" for kind in ("float", "float16", "double", "int64", "int32", "uint8", "int8", "bool")}
 
 
-class CpuDetector:
+class OrtDetector:
     """An ONNX model in one onnxruntime session, which is thread-safe and shared by the lanes.
 
     Raises:
@@ -50,7 +53,7 @@ class CpuDetector:
     def __init__(self, options: Options) -> None:
         content = read(options.path)
         digest = digest_of(options.path, content)
-        session = _session(options)
+        session, placed = _session(options)
         metadata = session.get_modelmeta().custom_metadata_map
         self._graph = graph_of(content)
         options, limit = within_nms(options, metadata, self._graph)
@@ -69,14 +72,19 @@ class CpuDetector:
                 )
         integers = quantised(content, metadata)
         own = integers or ("fp16" if self.dtype == np.float16 else "fp32")
-        if options.precision not in ("auto", own):
-            raise DetectorError(f"{options.path} is {own}, and the CPU does not convert: set model.precision: auto")
+        precision = placed.precision(own, options.precision)
+        if precision is None:
+            raise DetectorError(
+                f"{options.path} is {own}, and the {placed.device} does not convert: set model.precision: auto"
+            )
         sizes = input_sizes(image.shape, metadata, options)
         batch = self.fixed_batch or options.max_batch
         try:
             first = self._head(sizes[0], batch, None)
             heads = (first, *(self._head(size, batch, first) for size in sizes[1:]))
             opened = open_heads(heads, self._raw, options, metadata, own, batch)
+            if placed.nodes and not self.fixed_batch:
+                self._prepare(heads, batch)
         except DetectorError as error:
             raise DetectorError(f"{options.path}: {error}") from error
         self.head = opened.heads[0]
@@ -84,16 +92,23 @@ class CpuDetector:
         self.info = ModelInfo(
             name=options.path.stem,
             digest=digest[:12],
-            precision=own,
-            backend="cpu",
+            precision=precision,
+            backend=placed.provider,
             head=self.head.name,
             input_size=sizes[0],
             further_sizes=sizes[1:],
             labels=opened.labels,
             max_batch=batch,
-            notes=(*opened.notes, *notes, *(_accuracy(options.path, integers, digest) if integers else ())),
+            notes=(
+                *opened.notes,
+                *notes,
+                *placed.notes,
+                *(_accuracy(options.path, integers, digest) if integers else ()),
+            ),
             lanes=options.lanes,
             facts=opened.facts,
+            device=placed.device if placed.nodes else "",
+            nodes=placed.nodes,
         )
 
     def _head(self, size: Size, batch: int, own: Head | None) -> Head:
@@ -141,6 +156,12 @@ class CpuDetector:
                 f"a Reshape. {remedy} it with a dynamic batch (dynamic=True)"
             ) from error
 
+    def _prepare(self, heads: Sequence[Head], batch: int) -> None:
+        """Run each number of pictures once: providers prepare for a shape when it first comes, in up to a second."""
+        for head in heads:
+            for count in range(1, batch):
+                self.run(np.zeros((count, 3, head.spec.height, head.spec.width), self.dtype), head.constants)
+
     def _runs(self, pictures: npt.NDArray[Any], constants: Mapping[str, npt.NDArray[np.int64]]) -> bool:
         try:
             self.run(pictures, constants)
@@ -168,9 +189,9 @@ class CpuDetector:
             )
         return images[0]
 
-    def lane(self) -> CpuLane:
+    def lane(self) -> OrtLane:
         cv2.setNumThreads(1)  # decoders and onnxruntime use all cores; OpenCV's threads would spin beside them
-        return CpuLane(self, self._options)
+        return OrtLane(self, self._options)
 
     def run(
         self, batch: npt.NDArray[Any], constants: Mapping[str, npt.NDArray[np.int64]] | None = None
@@ -187,9 +208,7 @@ class CpuDetector:
             outputs = session.run(None, {self.input: batch, **feeds})
         except Exception as error:  # onnxruntime's own exceptions have no public base class
             size = "x".join(map(str, batch.shape[:1:-1]))
-            raise DetectorError(
-                f"onnxruntime failed on {self._options.path} at {size}: {_first_line(error)}"
-            ) from error
+            raise DetectorError(f"onnxruntime failed on {self._options.path} at {size}: {first_line(error)}") from error
         return {name: np.asarray(array, np.float32) for name, array in zip(self._outputs, outputs)}
 
     def _raw(self, head: Head, pictures: Sequence[HostImage]) -> Outputs:
@@ -209,10 +228,10 @@ class CpuDetector:
         self._session = None
 
 
-class CpuLaneAt:
+class OrtLaneAt:
     """A lane at one input size; see `detectors.port.Lane`."""
 
-    def __init__(self, detector: CpuDetector, head: Head, options: Options) -> None:
+    def __init__(self, detector: OrtDetector, head: Head, options: Options) -> None:
         self._detector, self._head, self._wanted = detector, head, options.wanted
         spec = head.spec
         shape = (detector.info.max_batch, 3, spec.height, spec.width)
@@ -241,14 +260,14 @@ class CpuLaneAt:
         self._input.close()
 
 
-class CpuLane(CpuLaneAt):
+class OrtLane(OrtLaneAt):
     """A lane, with input buffers for each size; see `detectors.port.SizedLane`."""
 
-    def __init__(self, detector: CpuDetector, options: Options) -> None:
+    def __init__(self, detector: OrtDetector, options: Options) -> None:
         super().__init__(detector, detector.head, options)
-        self._further = {size: CpuLaneAt(detector, head, options) for size, head in detector.heads.items()}
+        self._further = {size: OrtLaneAt(detector, head, options) for size, head in detector.heads.items()}
 
-    def at(self, size: Size) -> CpuLaneAt:
+    def at(self, size: Size) -> OrtLaneAt:
         """See `detectors.port.SizedLane`."""
         if size == self._detector.info.input_size:
             return self
@@ -279,21 +298,23 @@ def _numbers(shape: Sequence[int | str | None]) -> tuple[int, ...]:
     return tuple(side if isinstance(side, int) else 0 for side in shape)
 
 
-def _session(options: Options) -> ort.InferenceSession:
+def _session(options: Options) -> tuple[ort.InferenceSession, Placement]:
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = options.threads
     # Memory patterns keep memory per batch size: 540 instead of 300 MiB for YOLOv8n at 8, and save 2 % of the time.
     settings.enable_mem_pattern = False
-    # Threads spin during a run, which small models need, but not between runs, which would use whole cores.
-    settings.add_session_config_entry("session.force_spinning_stop", "1")
+    # Threads that wait by spinning are faster on many idle cores. On few they take the core of the thread that they
+    # wait for. They never spin between runs.
+    if (options.threads or len(os.sched_getaffinity(0))) > _FEW_CORES:
+        settings.add_session_config_entry("session.force_spinning_stop", "1")
+    else:
+        settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     settings.log_severity_level = 4  # errors are raised; warnings do not help an operator
     try:
-        return ort.InferenceSession(str(options.path), settings, providers=["CPUExecutionProvider"])
+        return open_session(options, settings)
+    except DetectorError:
+        raise
     except Exception as error:  # onnxruntime's own exceptions have no public base class
         raise DetectorError(
-            f"{options.path} is not a complete ONNX model onnxruntime can load: {_first_line(error)}"
+            f"{options.path} is not a complete ONNX model onnxruntime can load: {first_line(error)}"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200]

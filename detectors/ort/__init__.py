@@ -1,0 +1,1 @@
+"""onnxruntime: the CPU backend, and other accelerators through its execution providers."""
