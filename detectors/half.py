@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, inliner, numpy_helper
 
 from detectors.port import DetectorError
 from detectors.tensor_types import Versions, check_types, places, types_of, versions_of
@@ -39,12 +39,12 @@ def to_half(model: onnx.ModelProto, keep: frozenset[str] = frozenset(), file: ob
     Raises:
         DetectorError: the model lacks a node to keep, or its own types do not agree.
     """
+    if model.functions:
+        model.CopyFrom(inliner.inline_local_functions(model))
     graph = model.graph
     keep |= fp32_nodes(model)
     if unknown := keep - {node.name for node in graph.node}:
         raise DetectorError(f"{file} has no node {min(unknown)!r} to keep in FP32")
-    if model.functions:
-        model.CopyFrom(onnx.inliner.inline_local_functions(model))
     floats = {name for name, kind in types_of(model).items() if kind == _FLOAT}
     _constants_to_initializers(graph)
     _raise_opset(model)
@@ -53,7 +53,7 @@ def to_half(model: onnx.ModelProto, keep: frozenset[str] = frozenset(), file: ob
     full |= {
         number
         for number, node in enumerate(graph.node)
-        if node.name in keep or large.intersection((*node.input, *node.output))
+        if node.name in keep or large.intersection((*reads(node), *node.output))
     }
     asked = [_asked(node, versions_of(model), floats, number in full) for number, node in enumerate(graph.node)]
     _halve_weights(graph, asked)
@@ -90,7 +90,7 @@ def tail(graph: onnx.GraphProto) -> set[int]:
     for number in reversed(range(len(graph.node))):  # ONNX keeps nodes in topological order
         node = graph.node[number]
         if node.op_type in _WEIGHTED or before_weights.intersection(node.output):
-            before_weights.update(node.input)
+            before_weights.update(reads(node))
         else:
             after.add(number)
     return after
