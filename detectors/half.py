@@ -167,7 +167,7 @@ def _make_half(node: onnx.NodeProto) -> None:
 def _filling(node: onnx.NodeProto) -> npt.NDArray[np.generic]:
     """The value of a ConstantOfShape."""
     for row in node.attribute:
-        return numpy_helper.to_array(row.t)
+        return np.asarray(numpy_helper.to_array(row.t))
     return np.zeros(1, np.float32)
 
 

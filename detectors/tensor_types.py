@@ -182,7 +182,7 @@ def _named_type(node: onnx.NodeProto) -> int:
         if row.name == "sparse_value":
             return int(row.sparse_tensor.values.data_type)
         if node.op_type == "Constant" and row.name.startswith("value_"):
-            return _VALUES[row.name.removeprefix("value_").removesuffix("s")]
+            return int(_VALUES[row.name.removeprefix("value_").removesuffix("s")])
     return 0
 
 
@@ -228,7 +228,7 @@ def _only(kinds: frozenset[int]) -> int:
 
 
 def _name(kind: int) -> str:
-    return str(TensorProto.DataType.Name(kind))  # type: ignore[arg-type]
+    return str(TensorProto.DataType.Name(kind))
 
 
 def _names(kinds: frozenset[int]) -> str:

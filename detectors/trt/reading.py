@@ -31,11 +31,11 @@ def read_model(parser: Any, path: str, *, in_graph: bool) -> str:
 
 def refusal_of(parser: Any, graph: onnx.GraphProto) -> str:
     """What a parser says first of a node, in one line, with what to do where that is known."""
-    error = parser.get_error(0)
-    reason = " ".join(str(error.desc()).partition("\n[")[0].split())  # what follows is that there is no GPU
-    if not 0 <= error.node() < len(graph.node):
+    problem = parser.get_error(0)
+    reason = " ".join(str(problem.desc()).partition("\n[")[0].split())  # what follows is that there is no GPU
+    if not 0 <= problem.node() < len(graph.node):
         return reason
-    node = graph.node[error.node()]
+    node = graph.node[problem.node()]
     reason = "it has no such operation" if "plugin registry" in reason else reason
     advice = ": export the model without NMS, which Lookout then does itself" if node.op_type in _OF_NMS else ""
     return f"node {node.name or node.output[0]} ({node.op_type}): {reason}{advice}"

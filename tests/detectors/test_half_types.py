@@ -13,8 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from detectors.half import to_half
 from detectors.tensor_types import types_of
+from tests.frameworks.expected import load
+from tests.frameworks.runtime import pictures
+from tests.support.daemon import ROOT
 
 HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
+FOLDER = ROOT / "tests" / "data" / "heads"
 _SHAPE = (1, 2, 4, 4)
 _CONSTANTS = {
     "one": np.float32(1),
@@ -41,12 +45,16 @@ def _model(*nodes: Node, opset: int = 17) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
-def _run(model: onnx.ModelProto, value: np.ndarray) -> np.ndarray:
+def _outputs(model: onnx.ModelProto, value: np.ndarray) -> list[np.ndarray]:
     options = ort.SessionOptions()
     options.log_severity_level = 3  # not that constants are not used
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"x": value})
-    return np.asarray(found)
+    return [np.asarray(array) for array in session.run(None, {session.get_inputs()[0].name: value})]
+
+
+def _run(model: onnx.ModelProto, value: np.ndarray) -> np.ndarray:
+    (found,) = _outputs(model, value)
+    return found
 
 
 def _of_shape(value: float) -> Node:
@@ -121,6 +129,21 @@ def test_each_operand_has_the_type_that_its_node_asks_for(name: str) -> None:
     found = _run(half, value.astype(np.float16))
     assert found.dtype == np.float32
     assert np.abs(found - expected).max() < 4e-3 * max(1, np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["detr", "dfine", "rfdetr", "rfdetr-roboflow", "rtdetr", "rtdetr-ultralytics"])
+def test_heads_of_transformers_find_the_same(name: str) -> None:
+    """Most queries have a near neighbour. Untrained weights give near scores, so that FP16 chooses others, too."""
+    path = FOLDER / f"{name}.onnx"
+    planes = next(planes for _, planes in pictures(load(path.with_suffix(".npz")).placing))
+    full, half = (
+        [row[0] for row in _outputs(model, planes.astype(kind))]
+        for model, kind in ((onnx.load(path), np.float32), (to_half(onnx.load(path)), np.float16))
+    )
+    scales = [np.abs(one).max(axis=0) for one in full]
+    between = [np.abs(one[:, None] - two) / scale for one, two, scale in zip(full, half, scales, strict=True)]
+    nearest = np.concatenate(between, axis=2).max(axis=2).min(axis=1)
+    assert np.median(nearest) < 0.03
 
 
 def test_local_functions_are_inlined() -> None:

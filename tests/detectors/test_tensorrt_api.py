@@ -28,7 +28,7 @@ CLASSES = {
     "network": "INetworkDefinition",
     "config": "IBuilderConfig",
     "parser": "OnnxParser",
-    "error": "ParserError",
+    "problem": "ParserError",
     "profile": "IOptimizationProfile",
     "engine": "ICudaEngine",
     "_runtime": "Runtime",
