@@ -138,7 +138,7 @@ def _check_8_6(model: onnx.ModelProto) -> Iterator[str]:
 
 
 def _check_strongly_typed(model: onnx.ModelProto) -> Iterator[str]:
-    """What a strongly typed network would misread or compute in FP32; `to_half` has checked that types agree."""
+    """Faults that a strongly typed network would compute with; `to_half` has checked that types agree."""
     if any(node.op_type == "QuantizeLinear" for node in model.graph.node) and _opset(model) < _STRONG_OPSET:
         yield f"opset {_opset(model)}: quantising FP16 needs {_STRONG_OPSET}"
     types = types_of(model)

@@ -28,7 +28,7 @@ def to_half(model: onnx.ModelProto, keep: frozenset[str] = frozenset(), file: ob
     """Convert a model in place to FP16 input, weights and arithmetic, with FP32 outputs.
 
     Nodes after the last weighted layer stay FP32: they compute boxes in pixels, and above 512 FP16 has a resolution of
-    half a pixel. What is computed from sizes alone stays FP32 for the same reason. Nodes with a weight beyond FP16's
+    half a pixel. Nodes that compute from sizes alone stay FP32 for the same reason. Nodes with a weight beyond FP16's
     range stay FP32, and so do branches, loops, operations that have no FP16, and those listed in the file. Every
     operand gets the type that its node asks for.
 

@@ -1,8 +1,8 @@
 """Element types of a graph's tensors, and the nodes whose operands do not agree.
 
-A strongly typed network, as TensorRT 10, 11 and RTX build it, converts nothing by itself: each operand of a node must
-have the type that the operation asks for. The rules are those of onnx's schemas. An operation that onnx does not know
-is not checked, nor is a tensor whose type follows from such an operation alone.
+A strongly typed network converts nothing by itself: each operand of a node must have the type that the operation asks
+for. The rules are those of onnx's schemas. An operation that onnx does not know is not checked, nor is a tensor whose
+type follows from such an operation alone.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _DEFAULTS = {
     "QuantizeLinear": TensorProto.UINT8,
 }
 _VALUES = {"float": TensorProto.FLOAT, "int": TensorProto.INT64, "string": TensorProto.STRING}  # of Constant
-_ONE_FLOAT = ("GridSample",)  # onnx lets its operands be floats of different types, TensorRT does not
+_ONE_FLOAT = ("GridSample",)  # onnx lets its operands be floats of different types, GPU runtimes do not
 _STANDARD = ("", "ai.onnx")
 
 
 class Place(NamedTuple):
-    """What an operation asks of an input or output.
+    """The types that an operation takes at an input, or makes at an output.
 
     Attributes:
         variable: places with the same one have one type; empty if others do not matter.
@@ -53,7 +53,7 @@ def versions_of(model: onnx.ModelProto) -> Versions:
 
 
 def places(node: onnx.NodeProto, versions: Versions) -> tuple[list[Place], list[Place]] | None:
-    """What a node asks of each input and output; None if onnx does not know the operation."""
+    """The place of each input and output; None if onnx does not know the operation."""
     domain = "" if node.domain in _STANDARD else node.domain
     found = _schema(node.op_type, domain, versions.get(domain, 0))
     if found is None:

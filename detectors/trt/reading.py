@@ -30,7 +30,7 @@ def read_model(parser: Any, path: str, *, in_graph: bool) -> str:
 
 
 def refusal_of(parser: Any, graph: onnx.GraphProto) -> str:
-    """What a parser says first of a node, in one line, with what to do where that is known."""
+    """The first complaint of a parser, in one line, with a remedy where one is known."""
     problem = parser.get_error(0)
     reason = " ".join(str(problem.desc()).partition("\n[")[0].split())  # what follows is that there is no GPU
     if not 0 <= problem.node() < len(graph.node):
