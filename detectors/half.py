@@ -37,7 +37,7 @@ def to_half(model: onnx.ModelProto, keep: frozenset[str] = frozenset(), file: ob
         file: the model's, for messages.
 
     Raises:
-        DetectorError: the model lacks a node to keep, or its own types do not agree.
+        DetectorError: the model lacks a node to keep, its own types do not agree, or some of them are not known.
     """
     if model.functions:
         model.CopyFrom(inliner.inline_local_functions(model))
@@ -45,17 +45,15 @@ def to_half(model: onnx.ModelProto, keep: frozenset[str] = frozenset(), file: ob
     keep |= fp32_nodes(model)
     if unknown := keep - {node.name for node in graph.node}:
         raise DetectorError(f"{file} has no node {min(unknown)!r} to keep in FP32")
-    floats = {name for name, kind in types_of(model).items() if kind == _FLOAT}
+    types = types_of(model)
+    floats = {name for name, kind in types.items() if kind == _FLOAT}
     _constants_to_initializers(graph)
     _raise_opset(model)
-    large = _beyond_half(graph)
-    full = tail(graph) | of_sizes(graph)
-    full |= {
-        number
-        for number, node in enumerate(graph.node)
-        if node.name in keep or large.intersection((*reads(node), *node.output))
-    }
-    asked = [_asked(node, versions_of(model), floats, number in full) for number, node in enumerate(graph.node)]
+    full, versions = _staying(graph, keep), versions_of(model)
+    body = [node for number, node in enumerate(graph.node) if number not in full]
+    if unclear := next(_unclear(body, {name for name, kind in types.items() if not kind}, versions), None):
+        raise DetectorError(f"{file}: {unclear}: set model.precision: fp32")
+    asked = [_asked(node, versions, floats, number in full) for number, node in enumerate(graph.node)]
     _halve_weights(graph, asked)
     made = {name: kind for node, (_, kinds) in zip(graph.node, asked) for name, kind in zip(node.output, kinds)}
     for entry in graph.input:
@@ -94,6 +92,14 @@ def tail(graph: onnx.GraphProto) -> set[int]:
         else:
             after.add(number)
     return after
+
+
+def _staying(graph: onnx.GraphProto, keep: frozenset[str]) -> set[int]:
+    """Indices of the nodes that stay FP32, whatever FP16 their operations have."""
+    large = _beyond_half(graph)
+    named = {number for number, node in enumerate(graph.node) if node.name in keep}
+    wide = {at for at, node in enumerate(graph.node) if large.intersection((*reads(node), *node.output))}
+    return tail(graph) | of_sizes(graph) | named | wide
 
 
 def of_sizes(graph: onnx.GraphProto) -> set[int]:
@@ -152,6 +158,14 @@ def _asked(node: onnx.NodeProto, versions: Versions, floats: set[str], full: boo
     if any(kind and not type_ for kind, type_ in zip(stays_out, outputs)):
         return stays, stays_out  # an operation that makes FP32 whatever it reads
     return inputs, outputs
+
+
+def _unclear(body: list[onnx.NodeProto], unknown: set[str], versions: Versions) -> Iterator[str]:
+    """Lines about nodes that read tensors of unknown types, which come of operations that onnx does not know."""
+    for node in body:
+        for name, place in zip(node.input, (places(node, versions) or ([], []))[0]):
+            if name in unknown and _HALF in place.allowed:
+                yield f"node {node.name or node.output[0]} ({node.op_type}) reads {name}, whose type is not known"
 
 
 def _make_half(node: onnx.NodeProto) -> None:

@@ -12,6 +12,7 @@ from onnx import NodeProto as Node
 from onnx import TensorProto, helper, numpy_helper
 
 from detectors.half import to_half
+from detectors.port import DetectorError
 from detectors.tensor_types import types_of
 from tests.frameworks.expected import load
 from tests.frameworks.runtime import pictures
@@ -159,6 +160,21 @@ def test_local_functions_are_inlined() -> None:
     half = to_half(model)
     assert types_of(half)["z"] == HALF
     assert _run(half, np.ones(_SHAPE, np.float16)).max() == 1
+
+
+def test_tensors_of_unknown_types_are_refused() -> None:
+    """Behind the last layer they are nobody's business, and so are those whose type the file states."""
+    own = helper.make_node("Own", ["x"], ["o"], domain="own")
+    model = _model(own, _node("Relu", "o", "z"))
+    with pytest.raises(DetectorError, match=r"a.onnx: node z \(Relu\) reads o, whose type is not known: set"):
+        to_half(model, file="a.onnx")
+    model.graph.value_info.append(helper.make_tensor_value_info("o", FLOAT, _SHAPE))
+    read = [node.input[0] for node in to_half(model).graph.node]
+    assert read == ["x", "x_fp32", "o", "o_fp16", "z", "y_fp16"]
+    behind = _model(_node("Relu", "x", "z"))
+    behind.graph.node.append(helper.make_node("Own", ["y"], ["o"], domain="own"))
+    behind.graph.output.append(onnx.ValueInfoProto(name="o"))
+    to_half(behind)
 
 
 def test_outputs_that_are_constants_stay() -> None:
