@@ -24,6 +24,7 @@ HEADS = sorted(FOLDER.glob("*.onnx"))
 # One of each family; the others are built by the long test. Ampere, as the RTX 30 has it, and Ada for FP8.
 _BUILT = ("detr", "resnet", "rfdetr", "rtdetrv2", "yolo26-end2end", "yolov8-seg")
 _AMPERE, _ADA = "SM86", "SM89"
+_FP8_ON_AMPERE = "fp8 on Ampere"
 _NO_NMS = "node {} (NonZero): it has no such operation: export the model without NMS, which Lookout then does itself"
 
 
@@ -86,15 +87,18 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     jobs = {f"{path.stem} fp32": Job(str(path)) for path in HEADS}
     jobs |= {f"{path.stem} fp16": Job(str(path), True, _AMPERE if path.stem in _BUILT else "") for path in HEADS}
     jobs |= dict(_lower([DEMO_MODEL], folder))
+    jobs[_FP8_ON_AMPERE] = jobs[f"{DEMO_MODEL.stem} fp8"]._replace(card=_AMPERE)
     found = results(list(jobs.values()))
     return {name: found[job] for name, job in jobs.items()}
 
 
 def test_every_head_is_read(read: dict[str, Result]) -> None:
-    """In FP32 and converted to FP16; one family has an operation that TensorRT RTX lacks."""
+    """In FP32 and converted to FP16; one family has an operation that TensorRT RTX lacks, and Ampere has no FP8."""
     refused = {name: result.refusal for name, result in read.items() if result.refusal}
-    assert set(refused) == {"yolov8-nms fp32", "yolov8-nms fp16"}
+    assert set(refused) == {"yolov8-nms fp32", "yolov8-nms fp16", _FP8_ON_AMPERE}
     assert refused["yolov8-nms fp32"] == refused["yolov8-nms fp16"] == _NO_NMS.format("n222")
+    assert "Cannot compile for target(s) sm86, because" in refused[_FP8_ON_AMPERE]
+    assert "fp8_e4m3" in refused[_FP8_ON_AMPERE]
 
 
 def test_engines_are_built(read: dict[str, Result]) -> None:
