@@ -64,7 +64,7 @@ OLDEST_TESTS := $(addprefix tests/,$(addsuffix .py,$(addprefix contract/test_,cu
   $(addprefix daemon/test_,children columns config ffmpeg frame_rate hls key_pictures log logins messages odd_lists packets \
     publisher redirects rtsp_times size_changes skipping source_store splices) \
   $(addprefix calibration/test_,classification frames portable) $(addprefix detectors/test_,accuracy_record detections engine \
-    exports half heads labels memory ort providers unknown_models weights)))
+    exports half heads labels memory ort providers tensor_types unknown_models weights)))
 OLDEST_COMPILED ?= $(addprefix tests/,contract/test_stage.py daemon/test_app.py analytics/test_compiled_step.py)
 
 test-oldest:

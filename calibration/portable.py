@@ -16,14 +16,14 @@ from onnx import TensorProto
 from calibration.graph import WEIGHTED, Graph
 from calibration.quantize import INTEGER_OPS, OPSET
 from detectors.half import to_half
+from detectors.port import DetectorError
+from detectors.tensor_types import types_of
 
 Reader = Literal["8.6", "10", "11"]
 READERS: tuple[Reader, ...] = ("8.6", "10", "11")
 _STRONG_OPSET = 19
-_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _INT8 = TensorProto.INT8
 _FP8 = TensorProto.FLOAT8E4M3FN
-_MIXED = ("Cast", "Resize", "QuantizeLinear", "DequantizeLinear", "Where", "Range", "Shape")
 _ACTIVATIONS = ("Sigmoid", "Relu", "LeakyRelu", "HardSwish", "Clip", "Tanh", "HardSigmoid")
 
 
@@ -39,7 +39,10 @@ def problems(model: onnx.ModelProto, reader: Reader) -> list[str]:
     elif not found:
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
-        found += _check_strongly_typed(to_half(copy))
+        try:
+            found += _check_strongly_typed(to_half(copy))
+        except DetectorError as error:
+            found.append(str(error))
     return list(dict.fromkeys(found))
 
 
@@ -135,26 +138,15 @@ def _check_8_6(model: onnx.ModelProto) -> Iterator[str]:
 
 
 def _check_strongly_typed(model: onnx.ModelProto) -> Iterator[str]:
-    """Type errors of a strongly typed network."""
+    """Faults that a strongly typed network would compute with; `to_half` has checked that types agree."""
     if any(node.op_type == "QuantizeLinear" for node in model.graph.node) and _opset(model) < _STRONG_OPSET:
         yield f"opset {_opset(model)}: quantising FP16 needs {_STRONG_OPSET}"
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
-    except Exception as error:  # noqa: BLE001 - onnx's exceptions have no common base
-        yield f"types do not agree: {' '.join(str(error).split())[:200]}"
-        return
-    entries = (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output)
-    types = {entry.name: entry.type.tensor_type.elem_type for entry in entries}
-    types |= {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    types = types_of(model)
     for node in model.graph.node:
-        unknown = [name for name in node.output if name and name not in types]
-        if unknown:
+        kinds = [types.get(name, 0) for name in node.input]
+        if unknown := [name for name in node.output if name and not types.get(name)]:
             yield f"{_name(node)}: the type of {unknown[0]} is unknown"
-        kinds = {types.get(name) for name in node.input if name} & set(_FLOATS)
-        if node.op_type not in _MIXED and len(kinds) > 1:
-            names = ", ".join(sorted(TensorProto.DataType.Name(kind) for kind in kinds if kind is not None))
-            yield f"{_name(node)}: reads {names} at once, but there are no implicit conversions"
-        if node.op_type == "QuantizeLinear" and types.get(node.input[0]) != types.get(node.input[1]):
+        if node.op_type == "QuantizeLinear" and kinds[0] != kinds[1]:
             yield f"{_name(node)}: its scale and its input have different types"
         if node.op_type in WEIGHTED and TensorProto.FLOAT in kinds:
             yield f"{_name(node)}: computes in FP32"

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import onnx
 import tensorrt as trt
 
 from detectors.cuda import Device
 from detectors.port import DetectorError
 from detectors.trt import compat
 from detectors.trt.engine import Build, Built, Progress, locked, write_whole
+from detectors.trt.reading import read_model
 from detectors.trt.recipe import Recipe
 
 _DIE_WITH_PARENT = 1  # prctl(2): PR_SET_PDEATHSIG
@@ -134,9 +134,9 @@ def _build(request: _BuildRequest, on_progress: Callable[[str], None]) -> Built:
     maker = trt.Builder(logger)
     network = compat.make_network(trt, maker)
     parser = trt.OnnxParser(network, logger)
-    if not _parse(parser, request.onnx, in_graph=recipe.precision != "fp32" and compat.is_strongly_typed(trt)):
-        reasons = "; ".join(parser.get_error(number).desc() for number in range(parser.num_errors))
-        raise DetectorError(f"{recipe.builder} cannot read {request.onnx}: {reasons}")
+    in_graph = recipe.precision != "fp32" and compat.is_strongly_typed(trt)
+    if reason := read_model(parser, request.onnx, in_graph=in_graph):
+        raise DetectorError(f"{recipe.builder} cannot read {request.onnx}: {reason}")
     config = maker.create_builder_config()
     config.builder_optimization_level = recipe.level
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # for `lookout engine show --layers`; costs nothing
@@ -157,14 +157,6 @@ def _build(request: _BuildRequest, on_progress: Callable[[str], None]) -> Built:
         )
     _save_timings(config, timings)
     return Built(bytes(plan), precision_mode)
-
-
-def _parse(parser: Any, path: str, *, in_graph: bool) -> bool:
-    """Parse the file, with FP32 outputs; converted to FP16 if the graph must have that precision."""
-    from detectors.half import to_half, with_float_outputs
-
-    model = with_float_outputs(onnx.load(path))
-    return bool(parser.parse((to_half(model) if in_graph else model).SerializeToString()))
 
 
 def _profile(maker: Any, network: Any, recipe: Recipe, size: tuple[int, int]) -> Any:

@@ -11,8 +11,8 @@ import msgspec
 from detectors.accuracy_record import AccuracyRecord
 from detectors.trt import compat
 
-VERSION = 2
-"""Version of `half.py`, `compat.py` and `builder.py`; engines of another version are built again."""
+VERSION = 3
+"""Version of `half.py`, `compat.py`, `builder.py` and `reading.py`; engines of another version are built again."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tests.support.daemon import ROOT
 from tests.support.needs import BINDINGS
 
 pytestmark = pytest.mark.needs("bindings", "g++")
-_NAMES = ("compat.py", "builder.py", "detector.py", "sized.py", "lane.py", "layers.py", "profiling.py")
+_NAMES = ("compat.py", "builder.py", "detector.py", "sized.py", "lane.py", "layers.py", "profiling.py", "reading.py")
 FILES = [ROOT / "detectors" / "trt" / name for name in _NAMES]
 
 # Types of names in those files; `x.name` must then exist in TensorRT's class.
@@ -28,6 +28,7 @@ CLASSES = {
     "network": "INetworkDefinition",
     "config": "IBuilderConfig",
     "parser": "OnnxParser",
+    "problem": "ParserError",
     "profile": "IOptimizationProfile",
     "engine": "ICudaEngine",
     "_runtime": "Runtime",

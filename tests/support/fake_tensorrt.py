@@ -228,6 +228,9 @@ class _Problem:
     def desc(self) -> str:
         return self._text
 
+    def node(self) -> int:
+        return -1
+
 
 class OnnxParser:
     def __init__(self, network: INetworkDefinition, _logger: ILogger) -> None:
