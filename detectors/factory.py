@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from detectors.layer_times import LayerTimes
     from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
-Backend = Literal["auto", "trt", "cpu", "triton", "fake"]
+    from detectors.trt.library import Name
+Backend = Literal["auto", "trt", "trt-rtx", "cpu", "triton", "fake"]
+GPU_BACKENDS: tuple[Name, ...] = ("trt-rtx", "trt")
+"""They build engines; the one that `auto` prefers first."""
 # Distribution names of packages whose versions affect decoding or detection.
-PACKAGES = ("onnxruntime", "tensorrt", "cuda-python")
+PACKAGES = ("onnxruntime", "tensorrt", "tensorrt-rtx", "cuda-python")
 
 
 _GPUS = Path("/proc/driver/nvidia/gpus")  # one folder per GPU known to the driver
@@ -45,7 +48,7 @@ class Availability:
 
 def availability() -> list[Availability]:
     """All backends for `auto`, the best first. A server is used only where its backend is named."""
-    return [_trt(), _cpu()]
+    return [*(_trt(name) for name in GPU_BACKENDS), _cpu()]
 
 
 def passed_over(backend: str) -> list[Availability]:
@@ -61,17 +64,24 @@ def best_backend() -> Backend:
             slower and never chosen silently.
     """
     rows = availability()
-    gpu = rows[0]
-    if not gpu.available and find_spec("tensorrt") is not None and gpus() > 0:
+    found = [row for row in rows if row.available]
+    installed = [row for row in rows if row.backend in GPU_BACKENDS and _is_installed(cast("Name", row.backend))]
+    if installed and gpus() > 0 and not any(row.backend in GPU_BACKENDS for row in found):
+        reasons = "; ".join(row.reason for row in installed)
         raise BackendUnavailableError(
-            f"this machine has an NVIDIA GPU and TensorRT, but they cannot be used: {gpu.reason}; fix that, "
+            f"this machine has an NVIDIA GPU and TensorRT, but they cannot be used: {reasons}; fix that, "
             "or choose the CPU explicitly (model.backend: cpu, or --backend cpu)"
         )
-    found = [row for row in rows if row.available]
     if not found:
         reasons = "; ".join(f"{row.backend}: {row.reason}" for row in rows)
         raise BackendUnavailableError(f"no backend is available: {reasons}")
     return cast("Backend", found[0].backend)
+
+
+def _is_installed(backend: Name) -> bool:
+    from detectors.trt.library import PRODUCTS
+
+    return find_spec(PRODUCTS[backend].module) is not None
 
 
 def gpus() -> int:
@@ -121,7 +131,7 @@ def profile_model(options: Options, batch: int | None, runs: int) -> LayerTimes:
         BackendUnavailableError: the GPU is missing.
         DetectorError: the model cannot be used, or not with this batch.
     """
-    with closing(open_detector("trt", options)) as detector:
+    with closing(open_detector(engine_backend(), options)) as detector:
         from detectors.trt.profiling import profile_detector
 
         return profile_detector(cast("TrtDetector", detector), batch, runs)
@@ -135,11 +145,14 @@ def profile_engine(prefix: str, cache: Path | None, batch: int | None, runs: int
         DetectorError: none or several match, or the engine cannot be loaded on this GPU.
     """
     store = engine_store(cache)
-    store.find(prefix)
-    require_trt()
+    entry = store.find(prefix)
+    from detectors.trt.library import backend_of, load
+
+    backend = backend_of(entry.manifest.recipe["builder"]) if entry.manifest else engine_backend()
+    _available(backend)
     from detectors.trt.profiling import profile_stored
 
-    return profile_stored(store, prefix, 0, batch, runs)
+    return profile_stored(load(backend), store, prefix, 0, batch, runs)
 
 
 def engine_tensors(options: Options, names: Sequence[str], pixels: Floats) -> dict[str, Floats]:
@@ -149,10 +162,43 @@ def engine_tensors(options: Options, names: Sequence[str], pixels: Floats) -> di
         BackendUnavailableError: the GPU is missing.
         DetectorError: the model cannot be used.
     """
-    require_trt()
+    backend = engine_backend()
+    from detectors.trt.library import load
     from detectors.trt.tensors import tensors
 
-    return tensors(options, names, pixels)
+    return tensors(load(backend), options, names, pixels)
+
+
+def engine_backend() -> Name:
+    """The backend that builds engines for this GPU, and runs them.
+
+    Raises:
+        BackendUnavailableError: none does; says why.
+    """
+    rows = [_trt(name) for name in GPU_BACKENDS]
+    for row in rows:
+        if row.available:
+            return cast("Name", row.backend)
+    reasons = "; ".join(f"{row.backend}: {row.reason}" for row in rows)
+    raise BackendUnavailableError(f"engines cannot be built or run here: {reasons}")
+
+
+def build_engine_for(cards: Sequence[str], options: Options) -> str:
+    """Build a model's engine for cards that are elsewhere, without a GPU; returns its key.
+
+    Args:
+        cards: names of `detectors.trt.cards.CARDS`.
+
+    Raises:
+        BackendUnavailableError: TensorRT RTX is missing, which alone does that.
+        DetectorError: the model cannot be used, or not on these cards.
+    """
+    _require("trt-rtx", ("cuda", "onnx"))
+    from detectors.trt.ahead import build_ahead
+    from detectors.trt.cards import architectures_of
+    from detectors.trt.library import load
+
+    return build_ahead(load("trt-rtx"), options, architectures_of(cards))
 
 
 def _available(backend: Backend) -> Backend:
@@ -170,10 +216,11 @@ def _available(backend: Backend) -> Backend:
 
 
 def _open(backend: str, options: Options) -> Detector:
-    if backend == "trt":
+    if backend in ("trt", "trt-rtx"):
         from detectors.trt.detector import TrtDetector
+        from detectors.trt.library import load
 
-        return TrtDetector(options)
+        return TrtDetector(options, load(cast("Name", backend)))
     if backend == "triton":
         return _open_remote(options)
     if backend == "fake":
@@ -196,25 +243,28 @@ def _open_remote(options: Options) -> Detector:
     return TritonDetector(options)
 
 
-def _trt() -> Availability:
-    for module, package in (("tensorrt", "tensorrt"), ("cuda", "cuda-python"), ("onnx", "onnx")):
-        if find_spec(module) is None:
-            return Availability("trt", False, f"{package} is not installed: pip install '.[gpu]' tensorrt")
+def _trt(backend: Name) -> Availability:
     try:
-        from detectors.trt.detector import available
+        _require(backend, ("cuda", "onnx"))
+        from detectors.trt.library import load
+        from detectors.trt.loading import available
 
-        return Availability("trt", True, available())
+        return Availability(backend, True, available(load(backend)))
     except BackendUnavailableError as error:
-        return Availability("trt", False, str(error))
+        return Availability(backend, False, str(error))
 
 
-def require_trt() -> None:
+def _require(backend: Name, modules: Sequence[str]) -> None:
     """Raises:
-    BackendUnavailableError: engines cannot be built or run here; says why.
+    BackendUnavailableError: one of a GPU backend's modules is not installed.
     """
-    gpu = _trt()
-    if not gpu.available:
-        raise BackendUnavailableError(f"backend trt is not available: {gpu.reason}")
+    from detectors.trt.library import PRODUCTS
+
+    product = PRODUCTS[backend]
+    for module in (product.module, *modules):
+        if find_spec(module) is None:
+            package = {"cuda": "cuda-python", "tensorrt_rtx": "tensorrt-rtx"}.get(module, module)
+            raise BackendUnavailableError(f"{package} is not installed: pip install {product.package}")
 
 
 def _cpu() -> Availability:

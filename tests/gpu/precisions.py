@@ -34,7 +34,8 @@ from detectors.model import quantised
 from detectors.trt import compat
 from detectors.trt.builder import builder
 from detectors.trt.engine import EngineStore
-from detectors.trt.layers import Times, inspect, with_times
+from detectors.trt.hooks import make_profiler
+from detectors.trt.layers import inspect, with_times
 from detectors.trt.recipe import Recipe
 from detectors.weights import digest_of
 from tests.gpu.ranges import seen_ranges
@@ -162,11 +163,12 @@ class _Bench:
         with ExitStack() as undo:
             stream = undo.enter_context(closing(Stream()))
             context = context_of(engine, self._args.batches[-1], stream, undo)
-            context.profiler = times = Times()
+            times: dict[str, list[float]] = {}
+            context.profiler = make_profiler(trt, times)
             for _ in range(_PROFILED):
                 context.execute_async_v3(stream.handle)
                 stream.synchronize()
-            layers = with_times(inspect(engine, context), {name: median(row) for name, row in times.rows.items()})
+            layers = with_times(inspect(trt, engine, context), {name: median(row) for name, row in times.items()})
             inspector = engine.create_engine_inspector()
             inspector.execution_context = context
             raw = inspector.get_engine_information(trt.LayerInformationFormat.JSON)

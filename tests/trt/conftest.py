@@ -17,8 +17,7 @@ collect_ignore_glob = [] if HERE else ["test_*.py"]
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    import tensorrt
-
+    from tests.support import fake_tensorrt as tensorrt
     from tests.support import stubbed_cuda as cuda
 
     yield

@@ -1,0 +1,47 @@
+"""Whether a TensorRT can be used here, and engines that it loads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from detectors.cuda import Device
+from detectors.port import BackendUnavailableError, DetectorError
+from detectors.trt import compat
+from detectors.trt.cards import capability, numbers
+from detectors.trt.library import Library
+
+log = structlog.get_logger(__name__)
+_TESTED = "TensorRT 8.6"  # others were checked against their bindings, and TensorRT RTX's builder, only
+
+
+def deserialize(runtime: Any, plan: bytes, device: Device) -> Any:
+    """The engine; None if TensorRT rejects the plan. A lack of memory raises instead: the plan may be good.
+
+    Raises:
+        DetectorError: not enough memory is free.
+    """
+    if len(plan) > (free := device.free_memory()):
+        raise DetectorError(f"the engine takes {len(plan) >> 20} MiB of GPU memory, {free >> 20} MiB are free")
+    engine = runtime.deserialize_cuda_engine(plan)
+    if engine is None and (reason := compat.reason_against(runtime, plan)):
+        log.error("an engine does not load", reason=reason)
+    return engine
+
+
+def available(library: Library, device: int = 0) -> str:
+    """GPU and version, such as "NVIDIA H200, TensorRT 8.6.0", with a warning if Lookout was never run on it.
+
+    Raises:
+        BackendUnavailableError: something is missing, or the GPU is none that this TensorRT runs on.
+    """
+    name, supported = Device.name_of(device), compat.architectures_of(library.trt)
+    if supported is not None and (own := Device.architecture_of(device)) not in supported:
+        others = ", ".join(map(capability, sorted(supported, key=numbers)))
+        raise BackendUnavailableError(
+            f"{name} has compute capability {capability(own)}, {library.builder} runs on {others}: install TensorRT "
+            "for it"
+        )
+    doubt = "" if library.builder.startswith(f"{_TESTED}.") else f" (never run on a GPU by us: {_TESTED} was)"
+    return f"{name}, {library.builder}{doubt}"
