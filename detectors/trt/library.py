@@ -24,7 +24,7 @@ class Product(NamedTuple):
     module: that Python imports.
     package: what brings it.
     oldest: version, of which the calls were checked.
-    supported: versions, in words.
+    supported: versions, in words, with their verb.
     """
 
     name: str
@@ -35,8 +35,8 @@ class Product(NamedTuple):
 
 
 PRODUCTS: dict[Name, Product] = {
-    "trt-rtx": Product("TensorRT RTX", "tensorrt_rtx", "'.[rtx]'", (1, 7), "1.7"),
-    "trt": Product("TensorRT", "tensorrt", "'.[gpu]' tensorrt", (8, 6), "8.6, 10 and 11"),
+    "trt-rtx": Product("TensorRT RTX", "tensorrt_rtx", "'.[rtx]'", (1, 7), "1.7 is"),
+    "trt": Product("TensorRT", "tensorrt", "'.[gpu]' tensorrt", (8, 6), "8.6, 10 and 11 are"),
 }
 """By name of the backend, the one that `auto` prefers first."""
 
@@ -82,7 +82,7 @@ def load(backend: Name) -> Library:
         ) from error
     version = str(trt.__version__)
     if tuple(int(part) for part in version.split(".")[:2]) < product.oldest:
-        raise BackendUnavailableError(f"{product.name} {version} is too old: {product.supported} are supported")
+        raise BackendUnavailableError(f"{product.name} {version} is too old: {product.supported} supported")
     return Library(backend, trt, version)
 
 

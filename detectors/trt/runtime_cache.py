@@ -44,25 +44,25 @@ class RuntimeCache:
 
     def __init__(self, engine: Any, path: Path) -> None:
         self.path = path
-        config = engine.create_runtime_config()
-        self._cache: Any = config and config.create_runtime_cache()
-        if self._cache is None:
+        runtime_config = engine.create_runtime_config()
+        self._kernels: Any = runtime_config and runtime_config.create_runtime_cache()
+        if self._kernels is None:
             raise DetectorError("no memory for an engine's compiled kernels: see the log above")
         self._saving, self._kept = threading.Lock(), ""
         content = path.read_bytes() if path.is_file() else b""
-        if content and not self._cache.deserialize(content):
+        if content and not self._kernels.deserialize(content):
             log.info("compiled kernels are of another version, driver or card: compiled again", file=path.name)
         elif content:
             self._kept = hashlib.sha256(content).hexdigest()
 
-    def use_in(self, config: Any) -> None:
+    def use_in(self, runtime_config: Any) -> None:
         """Let contexts of a configuration take kernels from here, and leave theirs here."""
-        config.set_runtime_cache(self._cache)
+        runtime_config.set_runtime_cache(self._kernels)
 
     def save(self) -> None:
         """Write the file if there are new kernels. The next start compiles again where that fails."""
         with self._saving:
-            content = bytes(self._cache.serialize() or b"")
+            content = bytes(self._kernels.serialize() or b"")
             digest = hashlib.sha256(content).hexdigest()
             if digest == self._kept:
                 return
@@ -77,7 +77,7 @@ class RuntimeCache:
 
     def close(self) -> None:
         """Release them, before their engine."""
-        self._cache = None
+        self._kernels = None
 
 
 def configured(trt: Any, engine: Any, memory: Any, cache: RuntimeCache | None) -> Any:
@@ -93,12 +93,12 @@ def configured(trt: Any, engine: Any, memory: Any, cache: RuntimeCache | None) -
     Args:
         memory: whose the activations are.
     """
-    config = engine.create_runtime_config()
-    if config is None:
+    runtime_config = engine.create_runtime_config()
+    if runtime_config is None:
         return None
-    config.set_execution_context_allocation_strategy(memory)
-    config.dynamic_shapes_kernel_specialization_strategy = trt.DynamicShapesKernelSpecializationStrategy.EAGER
-    config.cuda_graph_strategy = trt.CudaGraphStrategy.DISABLED
+    runtime_config.set_execution_context_allocation_strategy(memory)
+    runtime_config.dynamic_shapes_kernel_specialization_strategy = trt.DynamicShapesKernelSpecializationStrategy.EAGER
+    runtime_config.cuda_graph_strategy = trt.CudaGraphStrategy.DISABLED
     if cache:
-        cache.use_in(config)
-    return config
+        cache.use_in(runtime_config)
+    return runtime_config

@@ -8,29 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from detectors.factory import availability
 from tests.support import stubs
 from tests.support.daemon import ROOT
+from tests.support.gpu_here import GPU_HERE
 
 pytestmark = [
     pytest.mark.needs("g++", "nvcuvid"),
     pytest.mark.slow(20),
-    pytest.mark.skipif(availability()[0].available, reason="there is a GPU"),
+    pytest.mark.skipif(GPU_HERE, reason="there is a GPU"),
 ]
 _PYTEST = [
     "-m",
     "pytest",
     *(word for name in ("xdist", "cacheprovider") for word in ("-p", f"no:{name}")),
 ]
-_OLDEST, _BETWEEN, _NEWEST = stubs.VERSIONS
+_OLDEST, _BETWEEN, _NEWEST, _RTX = stubs.VERSIONS
 _DETECTOR, _CUTTER, _LANE = "tests/contract/test_detector.py", "tests/contract/test_cutter.py", "tests/trt/test_lane.py"
-_FAULTS, _HEADS = "tests/trt/test_faults.py", "tests/trt/test_heads.py"
-_ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")}
-# All tests run over the oldest TensorRT, and over the others those of the differences, which take longer than they are
-# worth each time: test_tensorrt_api.py compares the bindings of all with the code.
+_FAULTS, _HEADS, _KERNELS = (f"tests/trt/test_{name}.py" for name in ("faults", "heads", "compiled_kernels"))
+_ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")} - {_KERNELS}
+# All tests run over the oldest TensorRT, and those of what TensorRT RTX does in its own way over that. 10 and 11 call
+# what RTX calls, and less: they run where there is time. test_tensorrt_api.py compares the bindings of all with the code.
+_OF_RTX = [_DETECTOR, _FAULTS, _KERNELS, "tests/trt/test_memory.py", "tests/trt/test_swap.py"]
 _ROWS = [
     pytest.param(_OLDEST, [_FAULTS, _HEADS, _LANE], id="faults, heads and lanes"),
     pytest.param(_OLDEST, [_DETECTOR, _CUTTER, *sorted(_ALL - {_FAULTS, _HEADS, _LANE})], id="the rest"),
+    pytest.param(_RTX, _OF_RTX, id="TensorRT RTX"),
     pytest.param(_BETWEEN, [_LANE], id="TensorRT 10", marks=pytest.mark.long),
     pytest.param(_NEWEST, [_LANE], id="TensorRT 11", marks=pytest.mark.long),
 ]

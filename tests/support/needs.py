@@ -20,6 +20,7 @@ from tests.support import booted, rtsp
 _ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("LOOKOUT_TEST_DATA", _ROOT.parent / "shared" / "data"))
 BINDINGS = Path(os.environ.get("LOOKOUT_TRT_BINDINGS", _ROOT / ".trt-bindings"))
+RTX = Path(os.environ.get("LOOKOUT_TRT_RTX", _ROOT / ".trt-rtx"))
 TRITON = Path(os.environ.get("LOOKOUT_TRITON", _ROOT / ".triton"))
 _NVCUVID = Path("/usr/include/ffnvcodec/dynlink_nvcuvid.h")
 
@@ -82,6 +83,7 @@ NEEDS = {
     "nvtx": Need(lambda: find_spec("nvtx") is not None, otherwise="lookoutd[nvtx]"),
     "data": Need(DATA.exists, otherwise="recordings and models in the folder that LOOKOUT_TEST_DATA names"),
     "bindings": Need(BINDINGS.exists, otherwise="TensorRT's Python modules, which .ci/run fetches"),
+    "tensorrt-rtx": Need(RTX.exists, otherwise="TensorRT RTX's Python module and libraries, which .ci/run fetches"),
     "triton": Need(TRITON.exists, ("libpython3-dev",), otherwise="Triton's server, which .ci/run fetches"),
     "mounts": Need(booted.can_mount, otherwise="a machine where this user may mount file systems"),
     "cores": Need(lambda: len(os.sched_getaffinity(0)) > 1, otherwise="more than one core"),
