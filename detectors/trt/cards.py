@@ -17,7 +17,6 @@ CARDS = {
     "rtx50": "sm_120",
     "a100": "sm_80",
     "l4": "sm_89",
-    "gb10": "sm_121",
 }
 """Architecture of each name that `lookout engine build --for` takes."""
 _TURING = "sm_75"  # an engine for it and for others is slower on the others, as NVIDIA's documentation says
