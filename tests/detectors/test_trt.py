@@ -26,8 +26,8 @@ _OLDEST, _BETWEEN, _NEWEST, _RTX = stubs.VERSIONS
 _DETECTOR, _CUTTER, _LANE = "tests/contract/test_detector.py", "tests/contract/test_cutter.py", "tests/trt/test_lane.py"
 _FAULTS, _HEADS, _KERNELS = (f"tests/trt/test_{name}.py" for name in ("faults", "heads", "compiled_kernels"))
 _ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")} - {_KERNELS}
-# All tests run over the oldest TensorRT, and over TensorRT RTX those of what it does in its own way. 10 and 11 make fewer
-# calls than RTX and no others, so they run where there is time: test_tensorrt_api.py compares the bindings of all.
+# All tests run over the oldest TensorRT, and over TensorRT RTX those of what it does in its own way. 10 and 11 have few
+# calls that neither has, so they run where there is time: test_tensorrt_api.py compares the bindings of all.
 _OF_RTX = [_DETECTOR, _FAULTS, _KERNELS, "tests/trt/test_memory.py", "tests/trt/test_swap.py"]
 _ROWS = [
     pytest.param(_OLDEST, [_FAULTS, _HEADS, _LANE], id="faults, heads and lanes"),
