@@ -22,37 +22,39 @@ _PYTEST = [
     "pytest",
     *(word for name in ("xdist", "cacheprovider") for word in ("-p", f"no:{name}")),
 ]
-_OLDEST, _BETWEEN, _NEWEST, _RTX = stubs.VERSIONS
+_OLDEST, *_, _RTX = stubs.VERSIONS
 _DETECTOR, _CUTTER, _LANE = "tests/contract/test_detector.py", "tests/contract/test_cutter.py", "tests/trt/test_lane.py"
-_FAULTS, _HEADS, _KERNELS = (f"tests/trt/test_{name}.py" for name in ("faults", "heads", "compiled_kernels"))
+_FAULTS, _HEADS, _KERNELS, _MEMORY, _SWAP = (
+    f"tests/trt/test_{name}.py" for name in ("faults", "heads", "compiled_kernels", "memory", "swap")
+)
 _ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")} - {_KERNELS}
-# All tests run over the oldest TensorRT, and over TensorRT RTX those of what it does in its own way. 10 and 11 have few
-# calls that neither has, so they run where there is time: test_tensorrt_api.py compares the bindings of all.
-_OF_RTX = [_DETECTOR, _FAULTS, _KERNELS, "tests/trt/test_memory.py", "tests/trt/test_swap.py"]
+# What makes every call of driver and library runs over TensorRT RTX, which has the most of them; the rest over the oldest.
+# All of it runs over each where there is time: 10 and 11 have no call of their own, and test_tensorrt_api.py compares the
+# bindings of all with the code.
+_ELSEWHERE = "not [cpu] and not [fake] and not [triton]"
+_OF_RTX = [_FAULTS, _MEMORY, _SWAP]
+_SLOW = f"{_DETECTOR}::test_boxes_at_a_size_are_those_of_a_detector_of_that_size[trt-rtx]"
 _ROWS = [
-    pytest.param(_OLDEST, [_FAULTS, _HEADS, _LANE], id="faults, heads and lanes"),
-    pytest.param(_OLDEST, [_DETECTOR, _CUTTER, *sorted(_ALL - {_FAULTS, _HEADS, _LANE})], id="the rest"),
-    pytest.param(_RTX, _OF_RTX, id="TensorRT RTX"),
-    pytest.param(_BETWEEN, [_LANE], id="TensorRT 10", marks=pytest.mark.long),
-    pytest.param(_NEWEST, [_LANE], id="TensorRT 11", marks=pytest.mark.long),
+    pytest.param(_OLDEST, [_HEADS, _LANE], id="heads and lanes"),
+    pytest.param(_OLDEST, [_DETECTOR, _CUTTER, *sorted(_ALL - {_HEADS, _LANE, *_OF_RTX})], id="the rest"),
+    pytest.param(_RTX, [_DETECTOR, _KERNELS, *_OF_RTX, "--deselect", _SLOW], id="TensorRT RTX"),
 ]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", stubs.VERSIONS)
 def test_what_takes_long_over_stand_ins(version: str, tmp_path: Path) -> None:
-    """Such as each file of the frameworks' exporters; and more of the calls that fail."""
+    """Such as each file of the frameworks' exporters; and everything else, with more of the calls that fail."""
     plain = [*_PYTEST, "-q"]
     environment = stubs.environment(tmp_path, version) | {"LOOKOUT_FAULTS": "12"}
-    for arguments in (["-m", "long", "tests/trt"], [_FAULTS]):
+    for arguments in (["-m", "long", "tests/trt"], [_DETECTOR, _CUTTER, "tests/trt", "-k", _ELSEWHERE]):
         done = stubs.run([*plain, *arguments], environment)
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
 
 
 @pytest.mark.parametrize(("version", "files"), _ROWS)
 def test_over_stand_ins(version: str, files: list[str], tmp_path: Path) -> None:
-    elsewhere = "not [cpu] and not [fake] and not [triton]"
-    done = stubs.run([*_PYTEST, "-q", "-rA", "-k", elsewhere, *files], stubs.environment(tmp_path, version))
+    done = stubs.run([*_PYTEST, "-q", "-rA", "-k", _ELSEWHERE, *files], stubs.environment(tmp_path, version))
     message = "\n".join(line for line in done.stdout.splitlines() if not line.startswith("PASSED"))
     assert done.returncode == 0, message[-8000:] + done.stderr[-4000:]
     assert re.search(r"^PASSED", done.stdout, re.M)
