@@ -114,6 +114,17 @@ def open_classifier(backend: Backend, options: Options) -> SecondDetector:
     return cast("SecondDetector", _open(_available(backend), options))
 
 
+def check_backend_precision(backend: str, precision: str) -> None:
+    """
+    Raises:
+        DetectorError: a backend computes in this precision on no machine.
+    """
+    if (backend, precision) == ("trt-rtx", "int8"):
+        from detectors.trt.cards import check_precision
+
+        check_precision(precision, "")
+
+
 def engine_store(cache: Path | None) -> EngineStore:
     """The engines in a cache folder, None for the default; needs no GPU."""
     from detectors.trt.engine import EngineStore

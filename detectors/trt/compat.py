@@ -166,12 +166,13 @@ def can_capture(context: Any, stream: int) -> bool:
     return not hasattr(context, "is_stream_capturable") or bool(context.is_stream_capturable(stream))
 
 
-def reason_against(runtime: Any, plan: bytes) -> str:
+def reason_against(trt: Any, runtime: Any, plan: bytes) -> str:
     """Why an engine cannot be loaded here, as far as TensorRT tells; empty if it does not."""
-    if not hasattr(runtime, "get_engine_validity"):
+    if not is_rtx(trt):
         return ""
-    _, diagnostics = runtime.get_engine_validity(plan)
-    return str(diagnostics)
+    _, bits = runtime.get_engine_validity(plan)
+    reasons = trt.EngineInvalidityDiagnostics.__members__.items()
+    return ", ".join(name.lower().replace("_", " ") for name, bit in reasons if int(bits) & int(bit))
 
 
 def use_profile(context: Any, number: int, stream: int) -> bool:

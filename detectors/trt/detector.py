@@ -312,7 +312,7 @@ class TrtDetector:
         return AtSize(profile, head, constants, tensors)
 
     def _deserialize(self, plan: bytes) -> Any:
-        return deserialize(self._runtime, plan, self.device)
+        return deserialize(self._trt, self._runtime, plan, self.device)
 
     # Only `self.engine` holds the engine: an error's traceback must not keep it alive after its device.
 

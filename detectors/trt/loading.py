@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 _TESTED = "TensorRT 8.6"  # others were checked against their bindings, and TensorRT RTX's builder, only
 
 
-def deserialize(runtime: Any, plan: bytes, device: Device) -> Any:
+def deserialize(trt: Any, runtime: Any, plan: bytes, device: Device) -> Any:
     """The engine; None if TensorRT rejects the plan. A lack of memory raises instead: the plan may be good.
 
     Raises:
@@ -25,7 +25,7 @@ def deserialize(runtime: Any, plan: bytes, device: Device) -> Any:
     if len(plan) > (free := device.free_memory()):
         raise DetectorError(f"the engine takes {len(plan) >> 20} MiB of GPU memory, {free >> 20} MiB are free")
     engine = runtime.deserialize_cuda_engine(plan)
-    if engine is None and (reason := compat.reason_against(runtime, plan)):
+    if engine is None and (reason := compat.reason_against(trt, runtime, plan)):
         log.error("an engine does not load", reason=reason)
     return engine
 

@@ -70,10 +70,11 @@ class _Plan:
 
     def __init__(self, trt: Any) -> None:
         self.engine: Any = None
+        self._trt = trt
         self._runtime: Any = trt.Runtime(make_logger(trt))
 
     def load(self, content: bytes, device: Device) -> bool:
-        self.engine = deserialize(self._runtime, content, device)
+        self.engine = deserialize(self._trt, self._runtime, content, device)
         return self.engine is not None
 
     def close(self) -> None:

@@ -28,9 +28,9 @@ _FAULTS, _HEADS, _KERNELS, _MEMORY, _SWAP = (
     f"tests/trt/test_{name}.py" for name in ("faults", "heads", "compiled_kernels", "memory", "swap")
 )
 _ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")} - {_KERNELS}
-# What makes every call of driver and library runs over TensorRT RTX, which has the most of them; the rest over the oldest.
-# All of it runs over each where there is time: 10 and 11 have no call of their own, and test_tensorrt_api.py compares the
-# bindings of all with the code.
+# What makes every call of driver and library runs over TensorRT RTX, which has most of them; the rest over the oldest.
+# All of it runs over each where there is time: 10 and 11 have no call of their own, and test_tensorrt_api.py compares
+# the bindings of all with the code.
 _ELSEWHERE = "not [cpu] and not [fake] and not [triton]"
 _OF_RTX = [_FAULTS, _MEMORY, _SWAP]
 _SLOW = f"{_DETECTOR}::test_boxes_at_a_size_are_those_of_a_detector_of_that_size[trt-rtx]"

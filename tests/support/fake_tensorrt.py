@@ -17,7 +17,7 @@ import traceback
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from enum import Enum, IntEnum
+from enum import Enum, IntEnum, IntFlag
 from math import prod
 from typing import Any
 
@@ -326,9 +326,10 @@ class Runtime:
 
     if RTX:
 
-        def get_engine_validity(self, plan: bytes) -> tuple[str, list[str]]:
+        def get_engine_validity(self, plan: bytes) -> tuple[str, int]:
             header = json.loads(plan.removeprefix(_MAGIC).partition(b"\n")[0])
-            return "INVALID", [] if header["version"] == VERSION else ["VERSION_MISMATCH"]
+            other = 0 if _own_architecture() in header["for"] else EngineInvalidityDiagnostics.UNSUPPORTED_CC
+            return "INVALID" if other else "VALID", int(other)
 
 
 def _own_architecture() -> str:
@@ -678,11 +679,12 @@ class IRuntimeConfig:
 
 
 ComputeCapability = _enum("ComputeCapability", ["NONE", "CURRENT", "SM75", "SM80", "SM86", "SM89", "SM120", "SM121"])
+EngineInvalidityDiagnostics = IntFlag("EngineInvalidityDiagnostics", ["VERSION_MISMATCH", "UNSUPPORTED_CC"])
 CudaGraphStrategy = _enum("CudaGraphStrategy", ["DISABLED", "WHOLE_GRAPH_CAPTURE"])
 DynamicShapesKernelSpecializationStrategy = _enum("Specialization", ["LAZY", "EAGER", "NONE"])
 
 if not RTX:
-    del ComputeCapability, CudaGraphStrategy, DynamicShapesKernelSpecializationStrategy
+    del ComputeCapability, EngineInvalidityDiagnostics, CudaGraphStrategy, DynamicShapesKernelSpecializationStrategy
 
 if MAJOR > 8:
 

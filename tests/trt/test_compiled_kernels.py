@@ -96,8 +96,12 @@ def test_an_engine_for_other_cards_is_left_alone(toy: Path, unbuilt: Path) -> No
         _opened(toy, unbuilt)
     (reason,) = (row["reason"] for row in logs if row["event"] == "engine not taken")
     assert reason == "it is for compute capability 8.6 (rtx30), and not for 8.9"
-    with pytest.raises(DetectorError, match=r"does not load here .* for compute capability 8\.6 \(rtx30\); give its"):
+    with (
+        logged() as logs,
+        pytest.raises(DetectorError, match=r"does not load here .* for compute capability 8\.6 \(rtx30\); give its"),
+    ):
         profile_engine(key, unbuilt, None, 1)
+    assert [row["reason"] for row in logs if row["event"] == "an engine does not load"] == ["unsupported cc"]
 
 
 def test_auto_takes_it_for_cards_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
