@@ -22,7 +22,6 @@ from detectors.factory import (
     profile_engine,
 )
 from detectors.port import DetectorError, Options
-from detectors.trt.cards import capabilities
 from detectors.weights import digest_of
 
 _DAY_NS = 86_400 * 10**9
@@ -91,8 +90,8 @@ def listing(cache: Path | None) -> None:
         batches = f"1-{recipe['max_batch']}" if recipe["dynamic"] else str(recipe["max_batch"])
         if kernels := sum(path.stat().st_size for path in entry.kernels):
             size += f" + {kernels / (1 << 20):.1f}"
-        card = recipe["gpu"] or f"capability {capabilities(recipe['architecture'])}"
-        what = (entry.manifest.model, recipe["precision"], batches, card, recipe["builder"], size)
+        manifest = entry.manifest
+        what = (manifest.model, recipe["precision"], batches, manifest.short_card, recipe["builder"], size)
         table.add_row(entry.key, *what, _date(entry.used_ns))
     console = Console()
     console.print(table)

@@ -10,7 +10,7 @@ import msgspec
 
 from detectors.accuracy_record import AccuracyRecord
 from detectors.trt import compat
-from detectors.trt.cards import capability, in_words, split
+from detectors.trt.cards import capabilities, capability, in_words, split
 
 VERSION = 2
 """Version of `half.py`, `compat.py` and `builder.py`; engines of another version are built again."""
@@ -128,6 +128,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def card(self) -> str:
         """What the engine is for, in words; see `Recipe.card`."""
         return str(self.recipe["gpu"] or in_words(self.recipe["architecture"]))
+
+    @property
+    def short_card(self) -> str:
+        """Likewise, for a column."""
+        return str(self.recipe["gpu"] or f"capability {capabilities(self.recipe['architecture'])}")
 
     def sealed(self, plan: bytes) -> Manifest:
         """The manifest with a plan's hash and size."""
