@@ -67,6 +67,8 @@ def build(model: Path | None, config: Path | None, cards: str | None, **recipe: 
     if (model is None) == (config is None):
         raise click.UsageError("give either MODEL, an ONNX file, or -c CONFIG")
     loaded = load(config) if config else None
+    if cards is not None and loaded and loaded.model.backend not in ("auto", "trt-rtx"):
+        raise LookoutError(f"--for builds engines for trt-rtx, and model.backend of {config} is {loaded.model.backend}")
     options = options_of(loaded) if loaded else Options(cast("Path", model), **recipe)
     with logging(LogConfig(format="console")):
         if cards is None:
