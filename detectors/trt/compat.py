@@ -23,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from detectors.port import BackendUnavailableError
+from detectors.port import BackendUnavailableError, DetectorError
+from detectors.trt.cards import in_words
 from detectors.trt.runtime_cache import RuntimeCache, configured
 
 Precision = Literal["fp32", "fp16", "int8", "fp8"]
@@ -83,11 +84,17 @@ def architectures_of(trt: Any) -> set[str] | None:
 
 
 def set_architectures(trt: Any, config: Any, architectures: Sequence[str]) -> None:
-    """Build for cards of these architectures, where the builder does not build for its own."""
+    """Build for cards of these architectures, where the builder does not build for its own.
+
+    Raises:
+        DetectorError: this version cannot build for one of them.
+    """
     if is_rtx(trt):
         config.num_compute_capabilities = len(architectures)
         for number, name in enumerate(architectures):
-            config.set_compute_capability(getattr(trt.ComputeCapability, name.upper().replace("_", "")), number)
+            target = getattr(trt.ComputeCapability, name.upper().replace("_", ""), None)
+            if target is None or not config.set_compute_capability(target, number):
+                raise DetectorError(f"TensorRT RTX {trt.__version__} cannot build for {in_words(name)}")
 
 
 def use_given_memory(trt: Any, config: Any) -> None:
