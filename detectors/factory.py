@@ -41,7 +41,7 @@ _GPUS = Path("/proc/driver/nvidia/gpus")  # one folder per GPU known to the driv
 class Availability:
     """Whether a backend can be used here; the reason names its versions, or the obstacle."""
 
-    backend: str
+    backend: Backend
     available: bool
     reason: str
 
@@ -65,7 +65,7 @@ def best_backend() -> Backend:
     """
     rows = availability()
     found = [row for row in rows if row.available]
-    installed = [row for row in rows if row.backend in GPU_BACKENDS and _is_installed(cast("Name", row.backend))]
+    installed = [row for row in rows if row.backend in GPU_BACKENDS and _is_installed(row.backend)]
     if installed and gpus() > 0 and not any(row.backend in GPU_BACKENDS for row in found):
         reasons = "; ".join(row.reason for row in installed)
         raise BackendUnavailableError(
@@ -186,11 +186,11 @@ def engine_backend() -> Name:
     Raises:
         BackendUnavailableError: none does; says why.
     """
-    rows = [_trt(name) for name in GPU_BACKENDS]
-    for row in rows:
+    rows = {name: _trt(name) for name in GPU_BACKENDS}
+    for name, row in rows.items():
         if row.available:
-            return cast("Name", row.backend)
-    reasons = "; ".join(f"{row.backend}: {row.reason}" for row in rows)
+            return name
+    reasons = "; ".join(f"{name}: {row.reason}" for name, row in rows.items())
     raise BackendUnavailableError(f"engines cannot be built or run here: {reasons}")
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import cv2
 import numpy as np
@@ -36,14 +36,13 @@ from detectors.ranges import wanted_ranges
 from detectors.trt import compat, kernels
 from detectors.trt.cutter import TrtCutter
 from detectors.trt.engine import EngineStore
-from detectors.trt.hooks import make_logger
 from detectors.trt.host_copies import HostCopyPool
 from detectors.trt.kernels.decoding import kernels_of, scratch_of
 from detectors.trt.lane import TrtLane
 from detectors.trt.library import PRODUCTS, Library, load
 from detectors.trt.loaded import AtSize, Decoding, Tensor
-from detectors.trt.loading import deserialize
 from detectors.trt.memory_plan import CAPACITY, Needs, shrink
+from detectors.trt.owner import EngineOwner
 from detectors.trt.recipe import Manifest
 from detectors.trt.runtime_cache import RuntimeCache, cache_file
 from detectors.trt.sized import bytes_of_outputs
@@ -76,8 +75,7 @@ class TrtDetector:
         info: facts about the opened model.
         manifest: of the engine.
         needs: inputs of the memory plan.
-        library: that the engine runs with.
-        compiled: kernels that were compiled for the engine here; None if it has all of its own.
+        owner: of the engine.
 
     Raises:
         BackendUnavailableError: no driver, no GPU, or no supported TensorRT.
@@ -87,15 +85,13 @@ class TrtDetector:
     info: ModelInfo
     manifest: Manifest
     needs: Needs
-    compiled: RuntimeCache | None
     tensors: TensorNames
     head: Head
     sizes: Sequence[AtSize]
     decoding: Decoding | None
 
     def __init__(self, options: Options, library: Library | None = None) -> None:
-        self.library = library or load("trt")
-        self._trt = self.library.trt
+        library = library or load("trt")
         cache = cache_folder(options.cache)
         with ExitStack() as undo:
             watch = _Stopwatch()
@@ -108,12 +104,9 @@ class TrtDetector:
             watch.lap("model file")
             self.preprocess = _own(self._compiled(kernels.PREPROCESS, cache), undo)
             watch.lap("kernels")
-            self._logger = make_logger(self._trt)
-            self._runtime = self._trt.Runtime(self._logger)
-            self.compiled = None
-            undo.callback(self._release)
+            self.owner = _own(EngineOwner(library), undo)
             self.ranges = wanted_ranges()
-            watch.lap(PRODUCTS[self.library.backend].name)
+            watch.lap(PRODUCTS[library.backend].name)
             self.options, notes = self._load_within_limit(model, options, cache)
             options, self.max_batch, self.dynamic = self.options, self.options.max_batch, model.batch is None
             watch.lap("engine")
@@ -139,7 +132,7 @@ class TrtDetector:
             name=options.path.stem,
             digest=model.digest[:12],
             precision=model.precision,
-            backend=self.library.backend,
+            backend=library.backend,
             head=self.head.name,
             input_size=model.sizes[0],
             further_sizes=model.sizes[1:],
@@ -161,11 +154,15 @@ class TrtDetector:
         """Name of the input for pictures."""
         return self.tensors.pictures
 
+    @property
+    def engine(self) -> Any:
+        return self.owner.engine
+
     def lane(self) -> TrtLane:
         self.device.make_current()
         lane = TrtLane(self)
-        if self.compiled:
-            self.compiled.save()  # all batch sizes have run
+        if self.owner.compiled:
+            self.owner.compiled.save()  # all batch sizes have run
         return lane
 
     def cutter(self, room: int) -> TrtCutter:
@@ -174,7 +171,7 @@ class TrtDetector:
 
     def make_context(self) -> Any:
         """An execution context without memory for activations; None if there is not enough memory for the rest."""
-        return compat.make_context(self._trt, self.engine, self.compiled)
+        return compat.make_context(self.owner.trt, self.engine, self.owner.compiled)
 
     def sample(self, width: int, height: int) -> DeviceImage:
         if (width, height) not in self._samples:
@@ -265,15 +262,15 @@ class TrtDetector:
             self.decoding = None
 
     def _load(self, model: ModelFile, options: Options, cache: Path) -> None:
-        self._drop_engine()  # frees one of another batch size first
-        recipe = model.recipe(options, self.library.target(self.device))
+        self.owner.drop()  # frees one of another batch size first
+        recipe = model.recipe(options, self.owner.library.target(self.device))
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
-        self.engine, self.manifest = store.get_or_build(options.path, recipe, build, self._deserialize)
-        if compat.is_rtx(self._trt):
+        _, self.manifest = store.get_or_build(options.path, recipe, build, self._loaded)
+        if compat.is_rtx(self.owner.trt):
             kept = cache_file(store.folder, self.manifest.plan_sha256, self.device.name)
-            self.compiled = RuntimeCache(self.engine, kept)
-        self.tensors = tensor_names(self._trt, [self._row(number) for number in range(self.engine.num_io_tensors)])
+            self.owner.compiled = RuntimeCache(self.engine, kept)
+        self.tensors = tensor_names(self.owner.trt, [self._row(number) for number in range(self.engine.num_io_tensors)])
         own = self._at_size(0, model, options, None)
         self.head = own.head
         further = (self._at_size(number, model, options, own.head) for number in range(1, len(model.sizes)))
@@ -283,7 +280,7 @@ class TrtDetector:
             activations=compat.context_bytes(self.engine),
             largest=options.max_batch,
             spec=max((at.head.spec for at in self.sizes), key=lambda spec: spec.width * spec.height),
-            half=self.engine.get_tensor_dtype(self.tensors.pictures) == self._trt.float16,
+            half=self.engine.get_tensor_dtype(self.tensors.pictures) == self.owner.trt.float16,
             outputs=sum(bytes_of_outputs(self.sizes).values()),
             scratch=sum(scratch_of(self.head, options.wanted.max_detections, MOST_CANDIDATES, CAPACITY).values()),
             frame=options.frame_size[0] * options.frame_size[1] * 3,
@@ -306,19 +303,17 @@ class TrtDetector:
         facts = ModelFacts(shapes, size, model.metadata, self.tensors.further, graph=model.graph)
         head = recognise_at(facts, options, own)
         constants = {
-            name: row.astype(self._trt.nptype(self.engine.get_tensor_dtype(name)))
+            name: row.astype(self.owner.trt.nptype(self.engine.get_tensor_dtype(name)))
             for name, row in head.constants.items()
         }
         return AtSize(profile, head, constants, tensors)
 
-    def _deserialize(self, plan: bytes) -> Any:
-        return deserialize(self._trt, self._runtime, plan, self.device)
-
-    # Only `self.engine` holds the engine: an error's traceback must not keep it alive after its device.
+    def _loaded(self, plan: bytes) -> Literal[True] | None:
+        return True if self.owner.load(plan, self.device) else None
 
     def _row(self, number: int) -> TensorRow:
         name = self.engine.get_tensor_name(number)
-        is_input = self.engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT
+        is_input = self.engine.get_tensor_mode(name) == self.owner.trt.TensorIOMode.INPUT
         return TensorRow(name, is_input, len(self.engine.get_tensor_shape(name)), self.engine.get_tensor_dtype(name))
 
     def _tensors_at(self, size: Size, profile: int) -> list[Tensor]:
@@ -326,7 +321,7 @@ class TrtDetector:
         shapes = [tuple(self.engine.get_tensor_shape(name))[1:] for name in self.tensors.outputs]
         if any(min(shape, default=0) < 0 for shape in shapes):
             shapes = self._dynamic_shapes(size, profile)
-        types = [np.dtype(self._trt.nptype(self.engine.get_tensor_dtype(name))) for name in self.tensors.outputs]
+        types = [np.dtype(self.owner.trt.nptype(self.engine.get_tensor_dtype(name))) for name in self.tensors.outputs]
         return [Tensor(*row) for row in zip(self.tensors.outputs, shapes, types)]
 
     def _dynamic_shapes(self, size: Size, profile: int) -> list[tuple[int, ...]]:
@@ -352,15 +347,6 @@ class TrtDetector:
             return [tuple(context.get_tensor_shape(name))[1:] for name in self.tensors.outputs]
         finally:
             context = None  # an error's traceback must not keep it
-
-    def _drop_engine(self) -> None:
-        if self.compiled:
-            self.compiled.close()
-        self.compiled = self.engine = None
-
-    def _release(self) -> None:
-        self._drop_engine()
-        self._runtime = None
 
 
 class _TrialLane:

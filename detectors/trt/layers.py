@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
 from math import prod
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from detectors.layer_times import Layer
 from detectors.port import DetectorError
 from detectors.trt import compat
 from detectors.trt.hooks import make_profiler
-from detectors.trt.runtime_cache import RuntimeCache
+from detectors.trt.owner import EngineOwner
 
 _TYPES = (("int8", ("int8",)), ("fp8", ("fp8", "e4m3")), ("bf16", ("bf16", "bfloat16")), ("fp16", ("half", "fp16")),
           ("fp32", ("float", "fp32")), ("int32", ("int32",)))  # fmt: skip
@@ -56,16 +56,6 @@ def with_times(layers: Iterable[Layer], times: Mapping[str, float]) -> list[Laye
     return [msgspec.structs.replace(layer, milliseconds=times.get(layer.name)) for layer in layers]
 
 
-class HasEngine(Protocol):
-    """Owns an engine, and the kernels that were compiled for it."""
-
-    @property
-    def engine(self) -> Any: ...
-
-    @property
-    def compiled(self) -> RuntimeCache | None: ...
-
-
 class LayerTimer:
     """Runs an engine layer by layer, on zeros. It owns its context and no engine, as an error's traceback keeps both
     alive.
@@ -74,9 +64,9 @@ class LayerTimer:
         DetectorError: no memory for another context.
     """
 
-    def __init__(self, trt: Any, owner: HasEngine) -> None:
-        self._trt, self._owner = trt, owner
-        self._context: Any = compat.make_own_context(trt, owner.engine, owner.compiled)
+    def __init__(self, owner: EngineOwner) -> None:
+        self._trt, self._owner = owner.trt, owner
+        self._context: Any = compat.make_own_context(owner.trt, owner.engine, owner.compiled)
         if self._context is None:
             raise DetectorError("no memory for another execution context")
 

@@ -1,33 +1,14 @@
-"""Whether a TensorRT can be used here, and engines that it loads."""
+"""Whether a TensorRT can be used here."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import structlog
-
 from detectors.cuda import Device
-from detectors.port import BackendUnavailableError, DetectorError
+from detectors.port import BackendUnavailableError
 from detectors.trt import compat
 from detectors.trt.cards import capability, numbers
 from detectors.trt.library import Library
 
-log = structlog.get_logger(__name__)
 _TESTED = "TensorRT 8.6"  # others were checked against their bindings, and TensorRT RTX's builder, only
-
-
-def deserialize(trt: Any, runtime: Any, plan: bytes, device: Device) -> Any:
-    """The engine; None if TensorRT rejects the plan. A lack of memory raises instead: the plan may be good.
-
-    Raises:
-        DetectorError: not enough memory is free.
-    """
-    if len(plan) > (free := device.free_memory()):
-        raise DetectorError(f"the engine takes {len(plan) >> 20} MiB of GPU memory, {free >> 20} MiB are free")
-    engine = runtime.deserialize_cuda_engine(plan)
-    if engine is None and (reason := compat.reason_against(trt, runtime, plan)):
-        log.error("an engine does not load", reason=reason)
-    return engine
 
 
 def available(library: Library, device: int = 0) -> str:

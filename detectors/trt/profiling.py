@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from typing import Any
 
 import msgspec
 
@@ -12,10 +11,9 @@ from detectors.layer_times import Layer, LayerTimes
 from detectors.port import DetectorError
 from detectors.trt.detector import TrtDetector
 from detectors.trt.engine import EngineStore
-from detectors.trt.hooks import make_logger
 from detectors.trt.layers import LayerTimer
 from detectors.trt.library import Library
-from detectors.trt.loading import deserialize
+from detectors.trt.owner import EngineOwner
 from detectors.trt.recipe import Manifest, Recipe
 
 
@@ -31,7 +29,7 @@ def profile_detector(detector: TrtDetector, batch: int | None, runs: int) -> Lay
     key = msgspec.convert(detector.manifest.recipe, Recipe).key
     batch = _checked(key, detector.manifest, batch)
     detector.device.make_current()
-    with closing(LayerTimer(detector.library.trt, detector)) as timer:
+    with closing(LayerTimer(detector.owner)) as timer:
         layers = timer.run(batch, detector.info.input_size, runs)
     return _times(key, detector.manifest, batch, runs, layers)
 
@@ -51,34 +49,16 @@ def profile_stored(
     recipe = entry.manifest.recipe
     with ExitStack() as undo:
         opened = undo.enter_context(closing(Device(device)))
-        plan = undo.enter_context(closing(_Plan(library.trt)))
+        plan = undo.enter_context(closing(EngineOwner(library)))
         if not plan.load(entry.plan.read_bytes(), opened):
             raise DetectorError(
                 f"engine {entry.key} does not load here with {library.builder}: it was built by {recipe['builder']} "
                 f"for {entry.manifest.card}; give its ONNX file instead, to build one for this GPU"
             )
-        timer = undo.enter_context(closing(LayerTimer(library.trt, plan)))
+        timer = undo.enter_context(closing(LayerTimer(plan)))
         width, height = recipe["input_size"]
         layers = timer.run(batch, (width, height), runs)
     return _times(entry.key, entry.manifest, batch, runs, layers)
-
-
-class _Plan:
-    """The only owner of an engine: an error's traceback must not keep it alive after its device."""
-
-    compiled = None
-
-    def __init__(self, trt: Any) -> None:
-        self.engine: Any = None
-        self._trt = trt
-        self._runtime: Any = trt.Runtime(make_logger(trt))
-
-    def load(self, content: bytes, device: Device) -> bool:
-        self.engine = deserialize(self._trt, self._runtime, content, device)
-        return self.engine is not None
-
-    def close(self) -> None:
-        self.engine = self._runtime = None
 
 
 def _checked(key: str, manifest: Manifest, batch: int | None) -> int:

@@ -18,7 +18,7 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Target:
-    """What an engine is built with and for; see `Recipe`."""
+    """Builder and cards of an engine; see `Recipe`."""
 
     builder: str
     gpu: str
@@ -66,7 +66,7 @@ class Recipe:
 
     @property
     def card(self) -> str:
-        """What the engine is for, in words."""
+        """The card of the engine, or its kind, in words."""
         return self.gpu or in_words(self.architecture)
 
     @property
@@ -126,7 +126,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def card(self) -> str:
-        """What the engine is for, in words; see `Recipe.card`."""
+        """The card of the engine, or its kind, in words; see `Recipe.card`."""
         return str(self.recipe["gpu"] or in_words(self.recipe["architecture"]))
 
     @property

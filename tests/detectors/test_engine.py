@@ -192,7 +192,8 @@ def test_why_a_copied_engine_is_not_taken_is_logged(maker: Maker, change: dict[s
     maker.get_or_build(COPIED)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
     with capture_logs() as logs:
-        assert maker.get_or_build(replace(COPIED, **{"architecture": "sm_89", **change})).startswith("plan 2")
+        other = replace(COPIED, **{"architecture": "sm_89", **change})  # type: ignore[arg-type]
+        assert maker.get_or_build(other).startswith("plan 2")
     assert [row["reason"] for row in logs if row["event"] == "engine not taken"] == [reason]
 
 

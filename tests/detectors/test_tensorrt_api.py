@@ -18,7 +18,7 @@ from tests.support.daemon import ROOT
 from tests.support.needs import BINDINGS, RTX
 
 pytestmark = pytest.mark.needs("bindings", "g++")
-_NAMES = ("compat", "builder", "detector", "sized", "lane", "layers", "profiling", "hooks", "library", "loading",
+_NAMES = ("compat", "builder", "detector", "sized", "lane", "layers", "profiling", "hooks", "library", "owner",
           "runtime_cache", "tensors", "tensor_names")  # fmt: skip
 FILES = [ROOT / "detectors" / "trt" / f"{name}.py" for name in _NAMES]
 

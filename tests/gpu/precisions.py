@@ -181,7 +181,7 @@ class _Bench:
         self._device.make_current()
         recipe = Recipe(
             onnx_sha256=digest_of(task.path),
-            builder=f"TensorRT {compat.version_of(trt)}",
+            builder=f"TensorRT {trt.__version__}",
             gpu=self._device.name,
             architecture=self._device.architecture,
             precision=task.precision,
