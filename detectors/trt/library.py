@@ -86,6 +86,6 @@ def load(backend: Name) -> Library:
     return Library(backend, trt, version)
 
 
-def backend_of(builder: str) -> Name:
+def backend_of(built_with: str) -> Name:
     """The backend of an engine, from the builder that its manifest names."""
-    return "trt-rtx" if builder.startswith(f"{PRODUCTS['trt-rtx'].name} ") else "trt"
+    return "trt-rtx" if built_with.startswith(f"{PRODUCTS['trt-rtx'].name} ") else "trt"

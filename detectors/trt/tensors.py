@@ -44,9 +44,9 @@ def tensors(library: Library, options: Options, names: Sequence[str], pixels: Fl
         path.write_bytes(_with_outputs(options, names))
         options = replace(options, path=path, max_batch=1)
         device = undo.enter_context(closing(Device(options.device)))
-        engine = undo.enter_context(closing(_Engine(library)))
-        engine.load(device, options)
-        return engine.run(pixels)
+        owned = undo.enter_context(closing(_Engine(library)))
+        owned.load(device, options)
+        return owned.run(pixels)
 
 
 def _with_outputs(options: Options, names: Sequence[str]) -> bytes:

@@ -80,6 +80,7 @@ _COMPILED = {
     *(("", name) for name in ("CudaGraphStrategy", "DynamicShapesKernelSpecializationStrategy", "ComputeCapability",
       "EngineInvalidityDiagnostics")),
     ("CudaGraphStrategy", "DISABLED"),
+    ("EngineInvalidityDiagnostics", "__members__"),
     ("DynamicShapesKernelSpecializationStrategy", "EAGER"),
     ("ICudaEngine", "create_runtime_config"),
     ("IExecutionContext", "is_stream_capturable"),
