@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -70,6 +71,8 @@ def build(model: Path | None, config: Path | None, cards: str | None, **recipe: 
     if cards is not None and loaded and loaded.model.backend not in ("auto", "trt-rtx"):
         raise LookoutError(f"--for builds engines for trt-rtx, and model.backend of {config} is {loaded.model.backend}")
     options = options_of(loaded) if loaded else Options(cast("Path", model), **recipe)
+    if recipe["cache"]:
+        options = replace(options, cache=recipe["cache"])
     with logging(LogConfig(format="console")):
         if cards is None:
             engines.build(loaded.model.backend if loaded else "auto", options)
