@@ -20,7 +20,7 @@ from detectors.port import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from detectors.heads.layout import Floats
     from detectors.layer_times import LayerTimes
@@ -48,12 +48,18 @@ class Availability:
 
 def availability() -> list[Availability]:
     """All backends for `auto`, the best first. A server is used only where its backend is named."""
-    return [*(_trt(name) for name in GPU_BACKENDS), _cpu()]
+    return [*_probed()]
+
+
+def _probed() -> Iterator[Availability]:
+    """Likewise, one by one: a library that comes after the best is not loaded."""
+    yield from map(_trt, GPU_BACKENDS)
+    yield _cpu()
 
 
 def passed_over(backend: str) -> list[Availability]:
     """The better backends than this one that are not available."""
-    return [row for row in takewhile(lambda row: row.backend != backend, availability()) if not row.available]
+    return [row for row in takewhile(lambda row: row.backend != backend, _probed()) if not row.available]
 
 
 def best_backend() -> Backend:
@@ -63,19 +69,27 @@ def best_backend() -> Backend:
         BackendUnavailableError: no backend, or an unusable GPU on a machine with TensorRT. The CPU is a hundred times
             slower and never chosen silently.
     """
-    rows = availability()
-    found = [row for row in rows if row.available]
-    installed = [row for row in rows if row.backend in GPU_BACKENDS and _is_installed(row.backend)]
-    if installed and gpus() > 0 and not any(row.backend in GPU_BACKENDS for row in found):
-        reasons = "; ".join(row.reason for row in installed)
+    passed: list[Availability] = []
+    for row in _probed():
+        if row.backend == "cpu":
+            _refuse_cpu(passed)
+        if row.available:
+            return row.backend
+        passed.append(row)
+    reasons = "; ".join(f"{row.backend}: {row.reason}" for row in passed)
+    raise BackendUnavailableError(f"no backend is available: {reasons}")
+
+
+def _refuse_cpu(passed: Sequence[Availability]) -> None:
+    """Raises:
+    BackendUnavailableError: there is a GPU, and what is installed for it cannot be used.
+    """
+    installed = [row.reason for row in passed if row.backend in GPU_BACKENDS and _is_installed(row.backend)]
+    if installed and gpus() > 0:
         raise BackendUnavailableError(
-            f"this machine has an NVIDIA GPU and TensorRT, but they cannot be used: {reasons}; fix that, "
+            f"this machine has an NVIDIA GPU and TensorRT, but they cannot be used: {'; '.join(installed)}; fix that, "
             "or choose the CPU explicitly (model.backend: cpu, or --backend cpu)"
         )
-    if not found:
-        reasons = "; ".join(f"{row.backend}: {row.reason}" for row in rows)
-        raise BackendUnavailableError(f"no backend is available: {reasons}")
-    return cast("Backend", found[0].backend)
 
 
 def _is_installed(backend: Name) -> bool:
@@ -220,8 +234,9 @@ def _available(backend: Backend) -> Backend:
     """
     if backend == "auto":
         return best_backend()
-    for row in availability():
-        if row.backend == backend and not row.available:
+    if backend in GPU_BACKENDS or backend == "cpu":
+        row = _cpu() if backend == "cpu" else _trt(backend)
+        if not row.available:
             raise BackendUnavailableError(f"backend {backend} is not available: {row.reason}; set model.backend: auto")
     return backend
 

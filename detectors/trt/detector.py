@@ -44,7 +44,7 @@ from detectors.trt.loaded import AtSize, Decoding, Tensor
 from detectors.trt.memory_plan import CAPACITY, Needs, shrink
 from detectors.trt.owner import EngineOwner
 from detectors.trt.recipe import Manifest
-from detectors.trt.runtime_cache import RuntimeCache, cache_file
+from detectors.trt.runtime_cache import cache_file
 from detectors.trt.sized import bytes_of_outputs
 from detectors.trt.staging import H
 from detectors.trt.tensor_names import TensorNames, TensorRow, tensor_names
@@ -267,9 +267,7 @@ class TrtDetector:
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
         _, self.manifest = store.get_or_build(options.path, recipe, build, self._loaded)
-        if compat.is_rtx(self.owner.trt):
-            kept = cache_file(store.folder, self.manifest.plan_sha256, self.device.name)
-            self.owner.compiled = RuntimeCache(self.engine, kept)
+        self.owner.keep_compiled(cache_file(store.folder, self.manifest.plan_sha256, self.device.name))
         self.tensors = tensor_names(self.owner.trt, [self._row(number) for number in range(self.engine.num_io_tensors)])
         own = self._at_size(0, model, options, None)
         self.head = own.head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -44,6 +45,15 @@ class EngineOwner:
         if self.engine is None and (reason := compat.reason_against(self.trt, self._runtime, plan)):
             log.error("an engine does not load", reason=reason)
         return self.engine is not None
+
+    def keep_compiled(self, path: Path) -> None:
+        """Take the engine's compiled kernels from a file, and keep new ones there, where it has none of its own.
+
+        Raises:
+            DetectorError: not enough memory.
+        """
+        if compat.is_rtx(self.trt):
+            self.compiled = RuntimeCache(self.engine, path)
 
     def drop(self) -> None:
         """Release the engine, to load another one."""
