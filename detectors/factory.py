@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from detectors.layer_times import LayerTimes
     from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
-    from detectors.trt.library import Name
+    from detectors.trt.products import Name
 Backend = Literal["auto", "trt", "trt-rtx", "cpu", "triton", "fake"]
 GPU_BACKENDS: tuple[Name, ...] = ("trt-rtx", "trt")
 """They build engines; the one that `auto` prefers first."""
@@ -93,7 +93,7 @@ def _refuse_cpu(passed: Sequence[Availability]) -> None:
 
 
 def _is_installed(backend: Name) -> bool:
-    from detectors.trt.library import PRODUCTS
+    from detectors.trt.products import PRODUCTS
 
     return find_spec(PRODUCTS[backend].module) is not None
 
@@ -171,7 +171,8 @@ def profile_engine(prefix: str, cache: Path | None, batch: int | None, runs: int
     """
     store = engine_store(cache)
     entry = store.find(prefix)
-    from detectors.trt.library import backend_of, load
+    from detectors.trt.library import load
+    from detectors.trt.products import backend_of
 
     backend = backend_of(entry.manifest.recipe["builder"]) if entry.manifest else engine_backend()
     _available(backend)
@@ -284,7 +285,7 @@ def _require(backend: Name, modules: Sequence[str]) -> None:
     """Raises:
     BackendUnavailableError: one of a GPU backend's modules is not installed.
     """
-    from detectors.trt.library import PRODUCTS
+    from detectors.trt.products import PRODUCTS
 
     product = PRODUCTS[backend]
     for module in (product.module, *modules):

@@ -26,7 +26,8 @@ from detectors.trt.cards import split
 from detectors.trt.engine import Build, Built, Progress
 from detectors.trt.files import locked, write_whole
 from detectors.trt.hooks import make_collector
-from detectors.trt.library import backend_of, load
+from detectors.trt.library import load
+from detectors.trt.products import backend_of
 from detectors.trt.recipe import Recipe
 
 _DIE_WITH_PARENT = 1  # prctl(2): PR_SET_PDEATHSIG

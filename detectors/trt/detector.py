@@ -39,10 +39,11 @@ from detectors.trt.engine import EngineStore
 from detectors.trt.host_copies import HostCopyPool
 from detectors.trt.kernels.decoding import kernels_of, scratch_of
 from detectors.trt.lane import TrtLane
-from detectors.trt.library import PRODUCTS, Library, load
+from detectors.trt.library import Library, load
 from detectors.trt.loaded import AtSize, Decoding, Tensor
 from detectors.trt.memory_plan import CAPACITY, Needs, shrink
 from detectors.trt.owner import EngineOwner
+from detectors.trt.products import PRODUCTS
 from detectors.trt.recipe import Manifest
 from detectors.trt.runtime_cache import cache_file
 from detectors.trt.sized import bytes_of_outputs

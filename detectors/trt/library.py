@@ -8,37 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from detectors.port import BackendUnavailableError
+from detectors.trt.products import PRODUCTS, Name
 from detectors.trt.recipe import Target
 
 if TYPE_CHECKING:
     from detectors.cuda import Device
-
-Name = Literal["trt", "trt-rtx"]
-
-
-class Product(NamedTuple):
-    """Attributes:
-    module: that Python imports.
-    package: what brings it.
-    oldest: version, of which the calls were checked.
-    supported: versions, in words, with their verb.
-    """
-
-    name: str
-    module: str
-    package: str
-    oldest: tuple[int, int]
-    supported: str
-
-
-PRODUCTS: dict[Name, Product] = {
-    "trt-rtx": Product("TensorRT RTX", "tensorrt_rtx", "'.[rtx]'", (1, 7), "1.7 is"),
-    "trt": Product("TensorRT", "tensorrt", "'.[gpu]' tensorrt", (8, 6), "8.6, 10 and 11 are"),
-}
-"""By name of the backend, the one that `auto` prefers first."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +61,3 @@ def load(backend: Name) -> Library:
     if tuple(int(part) for part in version.split(".")[:2]) < product.oldest:
         raise BackendUnavailableError(f"{product.name} {version} is too old: {product.supported} supported")
     return Library(backend, trt, version)
-
-
-def backend_of(built_with: str) -> Name:
-    """The backend of an engine, from the builder that its manifest names."""
-    return "trt-rtx" if built_with.startswith(f"{PRODUCTS['trt-rtx'].name} ") else "trt"

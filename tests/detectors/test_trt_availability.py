@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detectors.trt.library import PRODUCTS, Name
+from detectors.trt.products import PRODUCTS, Name
 from tests.support.daemon import ROOT
 from tests.support.gpu_here import GPU_HERE
 

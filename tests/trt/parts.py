@@ -15,7 +15,8 @@ from detectors.cuda import DeviceBuffer, Event, Stream
 from detectors.port import DeviceImage, HostImage, Options, PostprocessParams
 from detectors.trt.detector import TrtDetector
 from detectors.trt.lane import TrtLane
-from detectors.trt.library import Name, load
+from detectors.trt.library import load
+from detectors.trt.products import Name
 from tests.support.kernels import Nv12
 
 BACKEND: Name = "trt-rtx" if os.environ.get("LOOKOUT_TEST_TENSORRT", "").startswith("rtx-") else "trt"
