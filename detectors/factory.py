@@ -18,6 +18,7 @@ from detectors.port import (
     cache_folder,
     is_address,
 )
+from detectors.trt.products import PRODUCTS, Name, backend_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from detectors.layer_times import LayerTimes
     from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
-    from detectors.trt.products import Name
 Backend = Literal["auto", "trt", "trt-rtx", "cpu", "triton", "fake"]
-GPU_BACKENDS: tuple[Name, ...] = ("trt-rtx", "trt")
+GPU_BACKENDS: tuple[Name, ...] = tuple(PRODUCTS)
 """They build engines; the one that `auto` prefers first."""
 # Distribution names of packages whose versions affect decoding or detection.
 PACKAGES = ("onnxruntime", "tensorrt", "tensorrt-rtx", "cuda-python")
@@ -93,8 +93,6 @@ def _refuse_cpu(passed: Sequence[Availability]) -> None:
 
 
 def _is_installed(backend: Name) -> bool:
-    from detectors.trt.products import PRODUCTS
-
     return find_spec(PRODUCTS[backend].module) is not None
 
 
@@ -172,7 +170,6 @@ def profile_engine(prefix: str, cache: Path | None, batch: int | None, runs: int
     store = engine_store(cache)
     entry = store.find(prefix)
     from detectors.trt.library import load
-    from detectors.trt.products import backend_of
 
     backend = backend_of(entry.manifest.recipe["builder"]) if entry.manifest else engine_backend()
     _available(backend)
@@ -285,8 +282,6 @@ def _require(backend: Name, modules: Sequence[str]) -> None:
     """Raises:
     BackendUnavailableError: one of a GPU backend's modules is not installed.
     """
-    from detectors.trt.products import PRODUCTS
-
     product = PRODUCTS[backend]
     for module in (product.module, *modules):
         if find_spec(module) is None:
