@@ -29,15 +29,15 @@ _FAULTS, _HEADS, _KERNELS, _MEMORY, _SWAP = (
 )
 _ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")} - {_KERNELS}
 # What makes every call of driver and library runs over TensorRT RTX, which has most of them; the rest over the oldest.
-# All of it runs over each where there is time: 10 and 11 have no call of their own, and test_tensorrt_api.py compares
+# Each once: all of it runs over each where there is time: 10 and 11 have no call of their own, and test_tensorrt_api.py compares
 # the bindings of all with the code.
 _ELSEWHERE = "not [cpu] and not [fake] and not [triton]"
-_OF_RTX = [_FAULTS, _MEMORY, _SWAP]
+_OF_RTX = [_DETECTOR, _FAULTS, _MEMORY, _SWAP]
 _SLOW = f"{_DETECTOR}::test_boxes_at_a_size_are_those_of_a_detector_of_that_size[trt-rtx]"
 _ROWS = [
     pytest.param(_OLDEST, [_HEADS, _LANE], id="heads and lanes"),
-    pytest.param(_OLDEST, [_DETECTOR, _CUTTER, *sorted(_ALL - {_HEADS, _LANE, *_OF_RTX})], id="the rest"),
-    pytest.param(_RTX, [_DETECTOR, _KERNELS, *_OF_RTX, "--deselect", _SLOW], id="TensorRT RTX"),
+    pytest.param(_OLDEST, [_CUTTER, *sorted(_ALL - {_HEADS, _LANE, *_OF_RTX})], id="the rest"),
+    pytest.param(_RTX, [_KERNELS, *_OF_RTX, "--deselect", _SLOW], id="TensorRT RTX"),
 ]
 
 
