@@ -29,7 +29,7 @@ _FAULTS, _HEADS, _KERNELS, _MEMORY, _SWAP = (
 )
 _ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")} - {_KERNELS}
 # What makes every call of driver and library runs over TensorRT RTX, which has most of them; the rest over the oldest.
-# Each once: all of it runs over each where there is time: 10 and 11 have no call of their own, and test_tensorrt_api.py compares
+# All of it runs over each where there is time. 10 and 11 have no call of their own, and test_tensorrt_api.py compares
 # the bindings of all with the code.
 _ELSEWHERE = "not [cpu] and not [fake] and not [triton]"
 _OF_RTX = [_DETECTOR, _FAULTS, _MEMORY, _SWAP]
