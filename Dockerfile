@@ -32,12 +32,16 @@ RUN apt-get update && apt-get install -y --no-install-recommends python3 python3
 COPY --from=source /src /src
 COPY requirements/gpu.lock /src/
 WORKDIR /src
-# TensorRT's wheels come from NVIDIA's index and cannot be in the lock file; the version is pinned here. It was checked
-# against its bindings and never run: on a GPU only TensorRT 8.6.0 was.
+# Which is used is for the card to say: TensorRT RTX for RTX cards, A100 and L4, TensorRT for H100 and H200 (docs/engines.md).
+# TensorRT's wheels come from NVIDIA's index, and TensorRT RTX is a source distribution that names wheels: neither can be
+# in the lock file, so the versions are pinned here. Neither has run on a GPU: TensorRT 8.6.0 alone has.
+# --build-arg TENSORRT= leaves TensorRT out, and with it nearly all of the image.
 ARG TENSORRT=10.16.1.11
+ARG TENSORRT_RTX=1.7.1.116
 RUN python3 -m venv /opt/lookout \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --require-hashes -r gpu.lock \
- && /opt/lookout/bin/pip install --no-cache-dir --no-compile tensorrt-cu12==${TENSORRT} \
+ && /opt/lookout/bin/pip install --no-cache-dir --no-compile tensorrt-rtx==${TENSORRT_RTX} \
+    ${TENSORRT:+tensorrt-cu12==${TENSORRT}} \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps . \
  && python3 -m venv /tmp/sbom && /tmp/sbom/bin/pip install --no-cache-dir --no-compile cyclonedx-bom==7.5.0 \
  && /tmp/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
@@ -66,7 +70,7 @@ HEALTHCHECK --interval=30s --timeout=70s --start-period=60s CMD ["lookout", "hea
 ENTRYPOINT ["tini", "--", "lookout"]
 CMD ["run", "-c", "/etc/lookout/config.yaml"]
 
-# TensorRT and its builder are 3 GB of libraries: engines are built where they run, for the GPU that is there.
+# TensorRT and its builder are 3 GB of libraries: its engines are built where they run, for the GPU that is there.
 FROM ${CUDA_BASE} AS gpu
 LABEL org.opencontainers.image.title="Lookout" \
       org.opencontainers.image.description="Video in, YOLO detections out over ZeroMQ; on an NVIDIA GPU" \
@@ -84,7 +88,7 @@ USER 10001
 WORKDIR /etc/lookout
 VOLUME ["/var/cache/lookout", "/var/lib/lookout"]
 STOPSIGNAL SIGTERM
-# The first start builds an engine, which takes minutes.
+# The first start builds an engine, which takes minutes with TensorRT.
 HEALTHCHECK --interval=30s --timeout=70s --start-period=900s CMD ["lookout", "health", "-c", "/etc/lookout/config.yaml"]
 ENTRYPOINT ["tini", "--", "lookout"]
 CMD ["run", "-c", "/etc/lookout/config.yaml"]

@@ -29,7 +29,7 @@ from calibration.restoration import ProgressTask, Restoration
 from calibration.sensitivity import costs, half_costs, parts_of
 from calibration.speed import Energy, measure_speeds
 from detectors.accuracy_record import AccuracyRecord, path_of, write
-from detectors.factory import engine_store
+from detectors.factory import check_backend_precision, engine_store
 from detectors.half import keep_in_fp32, to_half
 from detectors.model import digest_of
 from detectors.port import Detector, DetectorError, HostImage, Image, Options, Prepares
@@ -206,6 +206,7 @@ class Calibration:
         for path in (made, path_of(made)):  # of an earlier run
             path.unlink(missing_ok=True)
         try:
+            check_backend_precision(self._config.backend, precision)
             trial = {"fp16": self._fp16, "fp8": self._fp8, "int8": self._int8}[precision](made)
         except DetectorError as error:
             made.unlink(missing_ok=True)

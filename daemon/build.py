@@ -28,7 +28,7 @@ from daemon.system.opener import Opener
 from daemon.system.runtime import Runtime
 from daemon.system.stop_token import StopToken
 from daemon.system.tuning import prepare_process
-from detectors.factory import gpus
+from detectors.factory import GPU_BACKENDS, gpus
 from detectors.ranges import wanted_ranges
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         grants = open_grants(config, clock)
     publishing = open_publishing(core, grants or NoFence(), seams.sinks)
     events = open_events(core, grants.owner if grants else None)
-    if config.model.backend in ("auto", "trt"):
+    if config.model.backend in ("auto", *GPU_BACKENDS):
         # The sources of a fleet may come to the GPU later.
         control.open_gpu(core, shares=planned_processes(config) > 1 and (grants is None or bool(gpus())))
     second: Classifiers = NoClassifiers()

@@ -129,14 +129,20 @@ class Device:
             undo.callback(self.close)
             self.make_current()
             self.name = self.name_of(index)
-            kinds = driver.CUdevice_attribute
-            kind = (
-                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-            )
-            major, minor = (_checked(driver.cuDeviceGetAttribute(row, self._device)) for row in kind)
+            self.architecture = self.architecture_of(index)
             undo.pop_all()
-        self.architecture = f"sm_{major}{minor}"
+
+    @staticmethod
+    def architecture_of(index: int) -> str:
+        """Such as "sm_90", from the driver, without a context.
+
+        Raises:
+            BackendUnavailableError: no driver, or no such GPU.
+        """
+        kinds, device = driver.CUdevice_attribute, _device(index)
+        kind = (kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+        major, minor = (_checked(driver.cuDeviceGetAttribute(row, device)) for row in kind)
+        return f"sm_{major}{minor}"
 
     @staticmethod
     def name_of(index: int) -> str:

@@ -18,19 +18,22 @@ from detectors.port import (
     cache_folder,
     is_address,
 )
+from detectors.trt.products import PRODUCTS, Name, backend_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from detectors.heads.layout import Floats
     from detectors.layer_times import LayerTimes
     from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
-Backend = Literal["auto", "trt", "cpu", "ort", "triton", "fake"]
+Backend = Literal["auto", "trt", "trt-rtx", "cpu", "ort", "triton", "fake"]
 Provider = Literal["cpu", "openvino", "cuda", "webgpu", "nv-tensorrt-rtx"]
 """Of onnxruntime: what runs the model for it."""
+GPU_BACKENDS: tuple[Name, ...] = tuple(PRODUCTS)
+"""They build engines; the one that `auto` prefers first."""
 # Distribution names of packages whose versions affect decoding or detection.
-PACKAGES = ("onnxruntime", "tensorrt", "cuda-python")
+PACKAGES = ("onnxruntime", "tensorrt", "tensorrt-rtx", "cuda-python")
 
 
 _GPUS = Path("/proc/driver/nvidia/gpus")  # one folder per GPU known to the driver
@@ -40,19 +43,25 @@ _GPUS = Path("/proc/driver/nvidia/gpus")  # one folder per GPU known to the driv
 class Availability:
     """Whether a backend can be used here; the reason names its versions, or the obstacle."""
 
-    backend: str
+    backend: Backend
     available: bool
     reason: str
 
 
 def availability() -> list[Availability]:
     """All backends for `auto`, the best first. A server is used only where its backend is named."""
-    return [_trt(), _cpu()]
+    return [*_probed()]
+
+
+def _probed() -> Iterator[Availability]:
+    """Likewise, one by one: a library that comes after the best is not loaded."""
+    yield from map(_trt, GPU_BACKENDS)
+    yield _cpu()
 
 
 def passed_over(backend: str) -> list[Availability]:
     """The better backends than this one that are not available."""
-    return [row for row in takewhile(lambda row: row.backend != backend, availability()) if not row.available]
+    return [row for row in takewhile(lambda row: row.backend != backend, _probed()) if not row.available]
 
 
 def best_backend() -> Backend:
@@ -62,18 +71,31 @@ def best_backend() -> Backend:
         BackendUnavailableError: no backend, or an unusable GPU on a machine with TensorRT. The CPU is a hundred times
             slower and never chosen silently.
     """
-    rows = availability()
-    gpu = rows[0]
-    if not gpu.available and find_spec("tensorrt") is not None and gpus() > 0:
+    passed: list[Availability] = []
+    for row in _probed():
+        if row.backend == "cpu":
+            _refuse_cpu(passed)
+        if row.available:
+            return row.backend
+        passed.append(row)
+    reasons = "; ".join(f"{row.backend}: {row.reason}" for row in passed)
+    raise BackendUnavailableError(f"no backend is available: {reasons}")
+
+
+def _refuse_cpu(passed: Sequence[Availability]) -> None:
+    """Raises:
+    BackendUnavailableError: there is a GPU, and what is installed for it cannot be used.
+    """
+    installed = [row.reason for row in passed if row.backend in GPU_BACKENDS and _is_installed(row.backend)]
+    if installed and gpus() > 0:
         raise BackendUnavailableError(
-            f"this machine has an NVIDIA GPU and TensorRT, but they cannot be used: {gpu.reason}; fix that, "
+            f"this machine has an NVIDIA GPU and TensorRT, but they cannot be used: {'; '.join(installed)}; fix that, "
             "or choose the CPU explicitly (model.backend: cpu, or --backend cpu)"
         )
-    found = [row for row in rows if row.available]
-    if not found:
-        reasons = "; ".join(f"{row.backend}: {row.reason}" for row in rows)
-        raise BackendUnavailableError(f"no backend is available: {reasons}")
-    return cast("Backend", found[0].backend)
+
+
+def _is_installed(backend: Name) -> bool:
+    return find_spec(PRODUCTS[backend].module) is not None
 
 
 def gpus() -> int:
@@ -106,6 +128,17 @@ def open_classifier(backend: Backend, options: Options) -> SecondDetector:
     return cast("SecondDetector", _open(_available(backend, options), options))
 
 
+def check_backend_precision(backend: str, precision: str) -> None:
+    """
+    Raises:
+        DetectorError: a backend computes in this precision on no machine.
+    """
+    if (backend, precision) == ("trt-rtx", "int8"):
+        from detectors.trt.cards import check_precision
+
+        check_precision(precision, "")
+
+
 def engine_store(cache: Path | None) -> EngineStore:
     """The engines in a cache folder, None for the default; needs no GPU."""
     from detectors.trt.engine import EngineStore
@@ -123,7 +156,7 @@ def profile_model(options: Options, batch: int | None, runs: int) -> LayerTimes:
         BackendUnavailableError: the GPU is missing.
         DetectorError: the model cannot be used, or not with this batch.
     """
-    with closing(open_detector("trt", options)) as detector:
+    with closing(open_detector(engine_backend(), options)) as detector:
         from detectors.trt.profiling import profile_detector
 
         return profile_detector(cast("TrtDetector", detector), batch, runs)
@@ -137,11 +170,14 @@ def profile_engine(prefix: str, cache: Path | None, batch: int | None, runs: int
         DetectorError: none or several match, or the engine cannot be loaded on this GPU.
     """
     store = engine_store(cache)
-    store.find(prefix)
-    require_trt()
+    entry = store.find(prefix)
+    from detectors.trt.library import load
+
+    backend = backend_of(entry.manifest.recipe["builder"]) if entry.manifest else engine_backend()
+    _available(backend)
     from detectors.trt.profiling import profile_stored
 
-    return profile_stored(store, prefix, 0, batch, runs)
+    return profile_stored(load(backend), store, prefix, 0, batch, runs)
 
 
 def engine_tensors(options: Options, names: Sequence[str], pixels: Floats) -> dict[str, Floats]:
@@ -151,10 +187,43 @@ def engine_tensors(options: Options, names: Sequence[str], pixels: Floats) -> di
         BackendUnavailableError: the GPU is missing.
         DetectorError: the model cannot be used.
     """
-    require_trt()
+    backend = engine_backend()
+    from detectors.trt.library import load
     from detectors.trt.tensors import tensors
 
-    return tensors(options, names, pixels)
+    return tensors(load(backend), options, names, pixels)
+
+
+def engine_backend() -> Name:
+    """The backend that builds engines for this GPU, and runs them.
+
+    Raises:
+        BackendUnavailableError: none does; says why.
+    """
+    rows = {name: _trt(name) for name in GPU_BACKENDS}
+    for name, row in rows.items():
+        if row.available:
+            return name
+    reasons = "; ".join(f"{name}: {row.reason}" for name, row in rows.items())
+    raise BackendUnavailableError(f"engines cannot be built or run here: {reasons}")
+
+
+def build_engine_for(cards: Sequence[str], options: Options) -> str:
+    """Build a model's engine for cards that are elsewhere, without a GPU; returns its key.
+
+    Args:
+        cards: names of `detectors.trt.cards.CARDS`.
+
+    Raises:
+        BackendUnavailableError: TensorRT RTX is missing, which alone does that.
+        DetectorError: the model cannot be used, or not on these cards.
+    """
+    _require("trt-rtx", ("cuda", "onnx"))
+    from detectors.trt.ahead import build_ahead
+    from detectors.trt.cards import architectures_of
+    from detectors.trt.library import load
+
+    return build_ahead(load("trt-rtx"), options, architectures_of(cards))
 
 
 def _available(backend: Backend, options: Options) -> Backend:
@@ -174,17 +243,19 @@ def _available(backend: Backend, options: Options) -> Backend:
         raise DetectorError("model.provider_device needs model.provider, such as openvino")
     if backend == "auto":
         return best_backend()
-    for row in availability():
-        if row.backend == backend and not row.available:
+    if backend in GPU_BACKENDS or backend == "cpu":
+        row = _cpu() if backend == "cpu" else _trt(backend)
+        if not row.available:
             raise BackendUnavailableError(f"backend {backend} is not available: {row.reason}; set model.backend: auto")
     return backend
 
 
 def _open(backend: str, options: Options) -> Detector:
-    if backend == "trt":
+    if backend in ("trt", "trt-rtx"):
         from detectors.trt.detector import TrtDetector
+        from detectors.trt.library import load
 
-        return TrtDetector(options)
+        return TrtDetector(options, load(cast("Name", backend)))
     if backend == "triton":
         return _open_remote(options)
     if backend == "fake":
@@ -207,25 +278,26 @@ def _open_remote(options: Options) -> Detector:
     return TritonDetector(options)
 
 
-def _trt() -> Availability:
-    for module, package in (("tensorrt", "tensorrt"), ("cuda", "cuda-python"), ("onnx", "onnx")):
-        if find_spec(module) is None:
-            return Availability("trt", False, f"{package} is not installed: pip install '.[gpu]' tensorrt")
+def _trt(backend: Name) -> Availability:
     try:
-        from detectors.trt.detector import available
+        _require(backend, ("cuda", "onnx"))
+        from detectors.trt.library import load
+        from detectors.trt.loading import available
 
-        return Availability("trt", True, available())
+        return Availability(backend, True, available(load(backend)))
     except BackendUnavailableError as error:
-        return Availability("trt", False, str(error))
+        return Availability(backend, False, str(error))
 
 
-def require_trt() -> None:
+def _require(backend: Name, modules: Sequence[str]) -> None:
     """Raises:
-    BackendUnavailableError: engines cannot be built or run here; says why.
+    BackendUnavailableError: one of a GPU backend's modules is not installed.
     """
-    gpu = _trt()
-    if not gpu.available:
-        raise BackendUnavailableError(f"backend trt is not available: {gpu.reason}")
+    product = PRODUCTS[backend]
+    for module in (product.module, *modules):
+        if find_spec(module) is None:
+            package = {"cuda": "cuda-python", "tensorrt_rtx": "tensorrt-rtx"}.get(module, module)
+            raise BackendUnavailableError(f"{package} is not installed: pip install {product.package}")
 
 
 def _cpu() -> Availability:

@@ -23,7 +23,7 @@ from daemon.config.sources import AvConfig, ReconnectConfig
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig
 from daemon.redact import HIDDEN, Secret
-from detectors.factory import gpus
+from detectors.factory import GPU_BACKENDS, gpus
 from detectors.model import digest_of
 from detectors.port import is_address
 
@@ -114,7 +114,7 @@ def _source_of(config: Config, id: str, path: Path) -> AvConfig:
 def _at_once(config: Config) -> int:
     if config.batch.at_once != "auto":
         return config.batch.at_once
-    if config.model.backend in ("auto", "trt") and gpus():
+    if config.model.backend in ("auto", *GPU_BACKENDS) and gpus():
         return _GPU_CLIPS
     return min(_CPU_CLIPS, 2 * len(os.sched_getaffinity(0)))
 

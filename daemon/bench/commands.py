@@ -195,6 +195,7 @@ def decode(json_file: Path | None, **values: Any) -> int:
 @CACHE
 @click.option("--max-batch", default=32, show_default=True, type=options.BATCHES)
 @click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state.")
+@click.option("--backend", type=click.Choice(["trt", "trt-rtx"]), help="[default: the best for this GPU]")
 @DEVICE
 @renamed("--peer", "--peer-python", "--peer-timeout", "--server", "--threads", now=PEERS)
 @JSON_FILE

@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 from daemon.config.root import LogConfig
 from daemon.errors import LookoutError
 from daemon.log import logging
-from detectors.factory import open_detector
+from detectors.factory import Backend, engine_backend, open_detector
 from detectors.port import Options, Precision
 
 _BATCHES_PER_CHECK = 10  # of the time
@@ -41,6 +41,7 @@ class EngineOptions:
     max_batch: int = 32
     seconds: float = 3.0
     device: int = 0
+    backend: Backend | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def engine(options: EngineOptions) -> EngineRate:
     """
     with (
         logging(LogConfig(level="error", format="console")),
-        closing(open_detector("trt", detector_options(options))) as detector,
+        closing(open_detector(options.backend or engine_backend(), detector_options(options))) as detector,
     ):
         info = detector.info
         with closing(detector.lane()) as lane:

@@ -15,7 +15,7 @@ from rich.table import Table
 from calibration import comparison
 from calibration.comparison import TensorDifference
 from daemon.sources.scene import Scene
-from detectors.factory import engine_tensors, open_detector, require_trt
+from detectors.factory import engine_backend, engine_tensors, open_detector
 from detectors.heads.layout import Floats
 from detectors.model import read
 from detectors.pictures import read_picture
@@ -37,7 +37,7 @@ def compare(options: Options, picture: Path | None, tolerance: float, *, everyth
         DetectorError: the model or the picture cannot be read, or the engine cannot be built.
     """
     pixels = _pixels(options, picture)  # also finds that the file is no model
-    require_trt()  # before a minute of work
+    engine_backend()  # before a minute of work
     model = onnx.load_model_from_string(read(options.path))
     names = comparison.compared_tensors(model, everything=everything)
     exact = comparison.exact_values(model, names, pixels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from time import gmtime, strftime
@@ -12,22 +12,45 @@ from rich.console import Console
 from rich.table import Table
 
 from daemon.commands.engine_profile import RUNS, print_layers
-from detectors.factory import engine_store, open_detector, profile_engine
+from detectors.factory import (
+    GPU_BACKENDS,
+    Backend,
+    build_engine_for,
+    engine_backend,
+    engine_store,
+    open_detector,
+    profile_engine,
+)
 from detectors.model import digest_of
 from detectors.port import DetectorError, Options
 
 _DAY_NS = 86_400 * 10**9
 
 
-def build(options: Options) -> None:
+def build(backend: Backend, options: Options) -> None:
     """Build an engine unless it exists, load it, and show it.
+
+    Args:
+        backend: of a configuration; where it builds no engines, the best that does.
 
     Raises:
         DetectorError: it cannot be built here.
     """
-    with closing(open_detector("trt", options)) as detector:
+    with closing(open_detector(backend if backend in GPU_BACKENDS else engine_backend(), options)) as detector:
         _print_notes(detector.info.notes)
     _print(engine_store(options.cache).entries()[0])
+
+
+def build_for(cards: Sequence[str], options: Options) -> None:
+    """Build an engine for cards that are elsewhere unless it exists, and show it.
+
+    Raises:
+        DetectorError: it cannot be built.
+    """
+    entry = engine_store(options.cache).find(build_engine_for(cards, options))
+    _print(entry)
+    for path in (entry.plan, entry.plan.with_suffix(".json")):
+        Console().print(f"copy {path.name} to the site's folder of engines", highlight=False, soft_wrap=True)
 
 
 def show(prefix: str, cache: Path | None) -> None:
@@ -65,7 +88,10 @@ def listing(cache: Path | None) -> None:
             continue
         recipe, size = entry.manifest.recipe, f"{entry.manifest.plan_bytes / (1 << 20):.1f}"
         batches = f"1-{recipe['max_batch']}" if recipe["dynamic"] else str(recipe["max_batch"])
-        what = (entry.manifest.model, recipe["precision"], batches, recipe["gpu"], recipe["builder"], size)
+        if kernels := sum(path.stat().st_size for path in entry.kernels):
+            size += f" + {kernels / (1 << 20):.1f}"
+        manifest = entry.manifest
+        what = (manifest.model, recipe["precision"], batches, manifest.short_card, recipe["builder"], size)
         table.add_row(entry.key, *what, _date(entry.used_ns))
     console = Console()
     console.print(table)
@@ -103,12 +129,16 @@ def _print(entry: Any) -> None:
     else:
         manifest = entry.manifest
         for name, value in manifest.recipe.items():
-            table.add_row(name, "x".join(map(str, value)) if isinstance(value, list) else str(value))
+            if value != "":
+                table.add_row(name, "x".join(map(str, value)) if isinstance(value, list) else str(value))
+        table.add_row("for", manifest.card)
         table.add_row("model", manifest.model)
         table.add_row("precision by", manifest.precision_mode)
         table.add_row("accuracy", manifest.accuracy.line if manifest.accuracy else "not measured: `lookout calibrate`")
         table.add_row("built in", f"{manifest.seconds} s, by {manifest.built_by}")
         table.add_row("size", f"{manifest.plan_bytes / (1 << 20):.1f} MiB")
+        for path in entry.kernels:
+            table.add_row("compiled kernels", f"{path.stat().st_size / (1 << 20):.1f} MiB, {path.name}")
     table.add_row("last used", _date(entry.used_ns))
     console = Console()
     console.print(table)

@@ -23,7 +23,8 @@ class ModelConfig(Section, frozen=True):
     path: Path
     """an ONNX detection model: YOLOv5, YOLOv8, YOLO11, YOLOX, or end-to-end (N, 300, 6)"""
     backend: Backend = "auto"
-    """auto takes the best this machine has; trt, cpu; ort: see provider; triton: a server; fake (for tests)"""
+    """auto takes the best this machine has; trt-rtx, trt (docs/engines.md), cpu; ort: see provider; triton: a server;
+    fake (for tests)"""
     provider: Provider | None = None
     """of onnxruntime: an accelerator that runs the model, by name alone: docs/operations.md"""
     provider_device: Annotated[str, msgspec.Meta(pattern=r"^[A-Z]+(\.[0-9]+)?$")] | None = None
@@ -56,7 +57,7 @@ class ModelConfig(Section, frozen=True):
     threads: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
     """CPU threads of one inference; 0 for all cores"""
     precision: Precision = "auto"
-    """or fp32, fp16, int8, fp8 (made by `lookout calibrate`); auto: as the file is; of a float file trt makes FP16"""
+    """or fp32, fp16, int8, fp8 (made by `lookout calibrate`); auto: as the file is; of a float file a GPU makes FP16"""
     builder_level: Annotated[int, msgspec.Meta(ge=0, le=5)] = 3
     """trt: 0-5, how long to look for the fastest engine; 1 took three minutes for YOLOv8n on an H200"""
     cache: Path | None = None

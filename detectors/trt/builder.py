@@ -17,12 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import tensorrt as trt
 
 from detectors.cuda import Device
 from detectors.port import DetectorError
 from detectors.trt import compat
-from detectors.trt.engine import Build, Built, Progress, locked, write_whole
+from detectors.trt.cards import split
+from detectors.trt.engine import Build, Built, Progress
+from detectors.trt.files import locked, write_whole
+from detectors.trt.hooks import make_collector
+from detectors.trt.library import load
+from detectors.trt.products import backend_of
 from detectors.trt.reading import read_model
 from detectors.trt.recipe import Recipe
 
@@ -48,7 +52,7 @@ class _BuildEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def builder(folder: Path, device: int) -> Build:
-    """A function that builds plans.
+    """A function that builds plans, with the TensorRT that the recipe names.
 
     Args:
         folder: of timing caches, which speed up later builds.
@@ -97,18 +101,6 @@ def _listen(request: _BuildRequest, errors: Path, progress: Progress) -> _BuildE
 # --- the child -------------------------------------------------------------------------------------------
 
 
-class _Logger(trt.ILogger):  # type: ignore[misc]
-    """Collects TensorRT's errors. They are reported only if the build fails: successful builds have some too."""
-
-    def __init__(self) -> None:
-        trt.ILogger.__init__(self)
-        self.errors: list[str] = []
-
-    def log(self, severity: Any, text: str) -> None:
-        if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
-            self.errors.append(text)
-
-
 def main() -> None:
     """Run the child."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
@@ -119,9 +111,11 @@ def main() -> None:
         os.write(pipe, msgspec.json.encode(event) + b"\n")
 
     try:
-        device = Device(request.device)
-        built = _build(request, lambda text: send(_BuildEvent(progress=text)))
-        device.close()
+        trt = load(backend_of(request.recipe.builder)).trt
+        device = None if request.recipe.portable else Device(request.device)
+        built = _build(trt, request, lambda text: send(_BuildEvent(progress=text)))
+        if device:
+            device.close()
     except DetectorError as error:
         send(_BuildEvent(error=str(error)))
         return
@@ -129,8 +123,9 @@ def main() -> None:
     send(_BuildEvent(precision_mode=built.precision_mode))
 
 
-def _build(request: _BuildRequest, on_progress: Callable[[str], None]) -> Built:
-    recipe, logger = request.recipe, _Logger()
+def _build(trt: Any, request: _BuildRequest, on_progress: Callable[[str], None]) -> Built:
+    recipe, errors = request.recipe, list[str]()
+    logger = make_collector(trt, errors)
     maker = trt.Builder(logger)
     network = compat.make_network(trt, maker)
     parser = trt.OnnxParser(network, logger)
@@ -140,6 +135,8 @@ def _build(request: _BuildRequest, on_progress: Callable[[str], None]) -> Built:
     config = maker.create_builder_config()
     config.builder_optimization_level = recipe.level
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # for `lookout engine show --layers`; costs nothing
+    compat.set_architectures(trt, config, split(recipe.architecture))
+    compat.use_given_memory(trt, config)
     compat.set_tactics(trt, config)
     compat.share_profiles(trt, config)
     compat.limit_streams(config)
@@ -149,13 +146,14 @@ def _build(request: _BuildRequest, on_progress: Callable[[str], None]) -> Built:
         for size in recipe.sizes:
             config.add_optimization_profile(_profile(maker, network, recipe, size))
     timings = Path(request.folder) / f"timing-{recipe.builder}-{recipe.gpu}.cache".replace(" ", "_")
-    _load_timings(config, timings)
+    times = not compat.is_rtx(trt)  # which times nothing at a build
+    if times:
+        _load_timings(config, timings)
     plan = maker.build_serialized_network(network, config)
     if plan is None:
-        raise DetectorError(
-            f"{recipe.builder} cannot build {request.onnx} for {recipe.gpu}: {' '.join(logger.errors[-2:])}"
-        )
-    _save_timings(config, timings)
+        raise DetectorError(f"{recipe.builder} cannot build {request.onnx} for {recipe.card}: {' '.join(errors[-2:])}")
+    if times:
+        _save_timings(config, timings)
     return Built(bytes(plan), precision_mode)
 
 

@@ -1,16 +1,18 @@
-"""Differences between TensorRT 8.6, 10 and 11; the rest of the backend is the same for all three.
+"""Differences between TensorRT 8.6, 10 and 11 and TensorRT RTX; the rest of the backend is the same for all.
 
-| | 8.6 | 10 | 11 |
-|---|---|---|---|
-| networks | explicit batch by a flag | strongly typed by a flag | always strongly typed |
-| FP16 | builder flag | in the graph | in the graph |
-| INT8 | pairs in the graph and builder flags | in the graph | in the graph |
-| FP8 | never | in the graph | in the graph |
-| contexts sharing a profile | a preview feature | always | always |
-| progress of a build | none | IProgressMonitor | IProgressMonitor |
-| memory of a context | device_memory_size | device_memory_size_v2 | device_memory_size_v2 |
-| contexts without memory | a method | a strategy | a strategy |
-| setting it | device_memory | set_device_memory | set_device_memory |
+| | 8.6 | 10 | 11 | RTX |
+|---|---|---|---|---|
+| networks | explicit batch by a flag | strongly typed by a flag | always strongly typed | always strongly typed |
+| FP16 | builder flag | in the graph | in the graph | in the graph |
+| INT8 | pairs in the graph and builder flags | in the graph | in the graph | no convolutions |
+| FP8 | never | in the graph | in the graph | in the graph, from compute capability 8.9 on |
+| an engine is for | the card that built it | that card | that card | named compute capabilities |
+| kernels are chosen | by the builder | by the builder | by the builder | where it runs, and kept in a cache |
+| contexts sharing a profile | a preview feature | always | always | always |
+| progress of a build | none | IProgressMonitor | IProgressMonitor | IProgressMonitor |
+| memory of a context | device_memory_size | device_memory_size_v2 | device_memory_size_v2 | device_memory_size_v2 |
+| contexts without memory | a method | a strategy | a strategy | a strategy in a configuration |
+| setting it | device_memory | set_device_memory | set_device_memory | set_device_memory |
 
 TensorRT 10 supports both ways to FP16; it gets that of 11: one file, one arithmetic, no deprecated flag. Enum values
 change between versions, so only names are used, after a check that they exist.
@@ -18,25 +20,19 @@ change between versions, so only names are used, after a check that they exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from detectors.port import BackendUnavailableError
+from detectors.port import BackendUnavailableError, DetectorError
+from detectors.trt.cards import in_words
+from detectors.trt.runtime_cache import RuntimeCache, configured
 
 Precision = Literal["fp32", "fp16", "int8", "fp8"]
-_OLDEST = (8, 6)
 
 
-def version_of(trt: Any) -> str:
-    """The version, such as "8.6.0".
-
-    Raises:
-        BackendUnavailableError: the version is too old.
-    """
-    version = str(trt.__version__)
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-        raise BackendUnavailableError(f"TensorRT {version} is too old: 8.6, 10 and 11 are supported")
-    return version
+def is_rtx(trt: Any) -> bool:
+    """Whether engines are built for compute capabilities, and compiled for a card where they run."""
+    return hasattr(trt, "ComputeCapability")
 
 
 def is_strongly_typed(trt: Any) -> bool:
@@ -62,7 +58,7 @@ def set_precision(trt: Any, config: Any, network: Any, precision: Precision) -> 
         types = {"int8": "INT8 and FP16", "fp8": "FP8 and FP16"}.get(precision, "FP16")
         return f"{types} in the graph, strongly typed"
     if precision == "fp8":
-        raise BackendUnavailableError(f"TensorRT {version_of(trt)} has no FP8, 10 and later do: use int8 or fp16")
+        raise BackendUnavailableError(f"TensorRT {trt.__version__} has no FP8, 10 and later do: use int8 or fp16")
     config.set_flag(flags.FP16)
     if precision == "int8":  # Q/DQ pairs select the layers and round the input
         config.set_flag(flags.INT8)
@@ -78,6 +74,34 @@ def set_tactics(trt: Any, config: Any) -> None:
     names = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
     known = [getattr(trt.TacticSource, name) for name in names if hasattr(trt.TacticSource, name)]
     config.set_tactic_sources(sum(1 << int(source) for source in known))
+
+
+def architectures_of(trt: Any) -> set[str] | None:
+    """The architectures that engines can be built for, such as "sm_86"; None for that of the builder's card."""
+    if not is_rtx(trt):
+        return None
+    return {f"sm_{name.removeprefix('SM')}" for name in dir(trt.ComputeCapability) if name.startswith("SM")}
+
+
+def set_architectures(trt: Any, config: Any, architectures: Sequence[str]) -> None:
+    """Build for cards of these architectures, where the builder does not build for its own.
+
+    Raises:
+        DetectorError: this version cannot build for one of them.
+    """
+    if is_rtx(trt):
+        config.num_compute_capabilities = len(architectures)
+        for number, name in enumerate(architectures):
+            target = getattr(trt.ComputeCapability, name.upper().replace("_", ""), None)
+            if target is None or not config.set_compute_capability(target, number):
+                raise DetectorError(f"TensorRT RTX {trt.__version__} cannot build for {in_words(name)}")
+
+
+def use_given_memory(trt: Any, config: Any) -> None:
+    """Build engines that allocate nothing while they run: graphs could not be captured otherwise. A model that cannot
+    do without is refused by the builder, and not by a capture."""
+    if hasattr(trt.BuilderFlag, "REQUIRE_USER_ALLOCATION"):
+        config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)
 
 
 def share_profiles(trt: Any, config: Any) -> None:
@@ -122,11 +146,40 @@ def context_bytes(engine: Any) -> int:
     return int(getattr(engine, name))
 
 
-def make_context(trt: Any, engine: Any) -> Any:
-    """An execution context without activation memory; None if there is not enough memory."""
+def make_context(trt: Any, engine: Any, cache: RuntimeCache | None) -> Any:
+    """An execution context without activation memory; None if there is not enough memory.
+
+    Args:
+        cache: of kernels that are compiled where they run.
+    """
+    if is_rtx(trt):
+        config = configured(trt, engine, trt.ExecutionContextAllocationStrategy.USER_MANAGED, cache)
+        return config and engine.create_execution_context(config)
     if hasattr(trt, "ExecutionContextAllocationStrategy"):
         return engine.create_execution_context(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
     return engine.create_execution_context_without_device_memory()
+
+
+def make_own_context(trt: Any, engine: Any, cache: RuntimeCache | None) -> Any:
+    """An execution context with activation memory of its own; None if there is not enough memory."""
+    if is_rtx(trt):
+        config = configured(trt, engine, trt.ExecutionContextAllocationStrategy.STATIC, cache)
+        return config and engine.create_execution_context(config)
+    return engine.create_execution_context()
+
+
+def can_capture(context: Any, stream: int) -> bool:
+    """Whether a context's work can become a graph; asked once its shapes are set and it has run."""
+    return not hasattr(context, "is_stream_capturable") or bool(context.is_stream_capturable(stream))
+
+
+def reason_against(trt: Any, runtime: Any, plan: bytes) -> str:
+    """Why an engine cannot be loaded here, as far as TensorRT tells; empty if it does not."""
+    if not is_rtx(trt):
+        return ""
+    _, bits = runtime.get_engine_validity(plan)
+    reasons = trt.EngineInvalidityDiagnostics.__members__.items()
+    return ", ".join(name.lower().replace("_", " ") for name, bit in reasons if int(bits) & int(bit))
 
 
 def use_profile(context: Any, number: int, stream: int) -> bool:

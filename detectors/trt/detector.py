@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import cv2
 import numpy as np
@@ -39,24 +39,22 @@ from detectors.trt.engine import EngineStore
 from detectors.trt.host_copies import HostCopyPool
 from detectors.trt.kernels.decoding import kernels_of, scratch_of
 from detectors.trt.lane import TrtLane
+from detectors.trt.library import Library, load
 from detectors.trt.loaded import AtSize, Decoding, Tensor
 from detectors.trt.memory_plan import CAPACITY, Needs, shrink
+from detectors.trt.owner import EngineOwner
+from detectors.trt.products import PRODUCTS
 from detectors.trt.recipe import Manifest
+from detectors.trt.runtime_cache import cache_file
 from detectors.trt.sized import bytes_of_outputs
 from detectors.trt.staging import H
+from detectors.trt.tensor_names import TensorNames, TensorRow, tensor_names
 
 try:
-    import tensorrt as trt
-
     from detectors.trt.builder import builder
     from detectors.trt.model_file import ModelFile
-    from detectors.trt.tensor_names import TensorNames, TensorRow, tensor_names
 except ModuleNotFoundError as error:
-    raise BackendUnavailableError(f"{error.name} is not installed: pip install '.[gpu]' tensorrt") from error
-except ImportError as error:  # a missing library
-    raise BackendUnavailableError(
-        f"TensorRT does not load: {error}; install it again, or set LD_LIBRARY_PATH to its libraries"
-    ) from error
+    raise BackendUnavailableError(f"{error.name} is not installed: pip install '.[gpu]'") from error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,24 +62,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 _MAX_COPY_THREADS = 8
-_TESTED_VERSION = "8.6"  # other versions were checked against their bindings only
-
-
-class Logger(trt.ILogger):  # type: ignore[misc]
-    """Logs TensorRT's errors once each; its warnings do not help an operator."""
-
-    def __init__(self) -> None:
-        trt.ILogger.__init__(self)
-        self._logged: set[str] = set()
-
-    def log(self, severity: Any, text: str) -> None:
-        error = severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR)
-        if error and text not in self._logged:
-            self._logged.add(text)
-            log.error("tensorrt", text=text)
-        else:
-            log.debug("tensorrt", text=text)
-
 
 _UNLIKE = "{} is decoded on the CPU: its kernels find other boxes than the reference, on this GPU. Please report it"
 
@@ -89,10 +69,14 @@ _UNLIKE = "{} is decoded on the CPU: its kernels find other boxes than the refer
 class TrtDetector:
     """See `detectors.port.Detector`.
 
+    Args:
+        library: None for TensorRT.
+
     Attributes:
         info: facts about the opened model.
         manifest: of the engine.
         needs: inputs of the memory plan.
+        owner: of the engine.
 
     Raises:
         BackendUnavailableError: no driver, no GPU, or no supported TensorRT.
@@ -107,7 +91,8 @@ class TrtDetector:
     sizes: Sequence[AtSize]
     decoding: Decoding | None
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, library: Library | None = None) -> None:
+        library = library or load("trt")
         cache = cache_folder(options.cache)
         with ExitStack() as undo:
             watch = _Stopwatch()
@@ -120,11 +105,9 @@ class TrtDetector:
             watch.lap("model file")
             self.preprocess = _own(self._compiled(kernels.PREPROCESS, cache), undo)
             watch.lap("kernels")
-            self._logger = Logger()
-            self._runtime = trt.Runtime(self._logger)
-            undo.callback(self._release)
+            self.owner = _own(EngineOwner(library), undo)
             self.ranges = wanted_ranges()
-            watch.lap("TensorRT")
+            watch.lap(PRODUCTS[library.backend].name)
             self.options, notes = self._load_within_limit(model, options, cache)
             options, self.max_batch, self.dynamic = self.options, self.options.max_batch, model.batch is None
             watch.lap("engine")
@@ -150,7 +133,7 @@ class TrtDetector:
             name=options.path.stem,
             digest=model.digest[:12],
             precision=model.precision,
-            backend="trt",
+            backend=library.backend,
             head=self.head.name,
             input_size=model.sizes[0],
             further_sizes=model.sizes[1:],
@@ -172,9 +155,16 @@ class TrtDetector:
         """Name of the input for pictures."""
         return self.tensors.pictures
 
+    @property
+    def engine(self) -> Any:
+        return self.owner.engine
+
     def lane(self) -> TrtLane:
         self.device.make_current()
-        return TrtLane(self)
+        lane = TrtLane(self)
+        if self.owner.compiled:
+            self.owner.compiled.save()  # all batch sizes have run
+        return lane
 
     def cutter(self, room: int) -> TrtCutter:
         self.device.make_current()
@@ -182,7 +172,7 @@ class TrtDetector:
 
     def make_context(self) -> Any:
         """An execution context without memory for activations; None if there is not enough memory for the rest."""
-        return compat.make_context(trt, self.engine)
+        return compat.make_context(self.owner.trt, self.engine, self.owner.compiled)
 
     def sample(self, width: int, height: int) -> DeviceImage:
         if (width, height) not in self._samples:
@@ -273,12 +263,13 @@ class TrtDetector:
             self.decoding = None
 
     def _load(self, model: ModelFile, options: Options, cache: Path) -> None:
-        self.engine: Any = None  # frees an engine of another batch size first
-        recipe = model.recipe(options, self.device, compat.version_of(trt))
+        self.owner.drop()  # frees one of another batch size first
+        recipe = model.recipe(options, self.owner.library.target(self.device))
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
-        self.engine, self.manifest = store.get_or_build(options.path, recipe, build, self._deserialize)
-        self.tensors = tensor_names([self._row(number) for number in range(self.engine.num_io_tensors)])
+        _, self.manifest = store.get_or_build(options.path, recipe, build, self._loaded)
+        self.owner.keep_compiled(cache_file(store.folder, self.manifest.plan_sha256, self.device.name))
+        self.tensors = tensor_names(self.owner.trt, [self._row(number) for number in range(self.engine.num_io_tensors)])
         own = self._at_size(0, model, options, None)
         self.head = own.head
         further = (self._at_size(number, model, options, own.head) for number in range(1, len(model.sizes)))
@@ -288,7 +279,7 @@ class TrtDetector:
             activations=compat.context_bytes(self.engine),
             largest=options.max_batch,
             spec=max((at.head.spec for at in self.sizes), key=lambda spec: spec.width * spec.height),
-            half=self.engine.get_tensor_dtype(self.tensors.pictures) == trt.float16,
+            half=self.engine.get_tensor_dtype(self.tensors.pictures) == self.owner.trt.float16,
             outputs=sum(bytes_of_outputs(self.sizes).values()),
             scratch=sum(scratch_of(self.head, options.wanted.max_detections, MOST_CANDIDATES, CAPACITY).values()),
             frame=options.frame_size[0] * options.frame_size[1] * 3,
@@ -311,18 +302,17 @@ class TrtDetector:
         facts = ModelFacts(shapes, size, model.metadata, self.tensors.further, graph=model.graph)
         head = recognise_at(facts, options, own)
         constants = {
-            name: row.astype(trt.nptype(self.engine.get_tensor_dtype(name))) for name, row in head.constants.items()
+            name: row.astype(self.owner.trt.nptype(self.engine.get_tensor_dtype(name)))
+            for name, row in head.constants.items()
         }
         return AtSize(profile, head, constants, tensors)
 
-    def _deserialize(self, plan: bytes) -> Any:
-        return deserialize(self._runtime, plan, self.device)
-
-    # Only `self.engine` holds the engine: an error's traceback must not keep it alive after its device.
+    def _loaded(self, plan: bytes) -> Literal[True] | None:
+        return True if self.owner.load(plan, self.device) else None
 
     def _row(self, number: int) -> TensorRow:
         name = self.engine.get_tensor_name(number)
-        is_input = self.engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
+        is_input = self.engine.get_tensor_mode(name) == self.owner.trt.TensorIOMode.INPUT
         return TensorRow(name, is_input, len(self.engine.get_tensor_shape(name)), self.engine.get_tensor_dtype(name))
 
     def _tensors_at(self, size: Size, profile: int) -> list[Tensor]:
@@ -330,7 +320,7 @@ class TrtDetector:
         shapes = [tuple(self.engine.get_tensor_shape(name))[1:] for name in self.tensors.outputs]
         if any(min(shape, default=0) < 0 for shape in shapes):
             shapes = self._dynamic_shapes(size, profile)
-        types = [np.dtype(trt.nptype(self.engine.get_tensor_dtype(name))) for name in self.tensors.outputs]
+        types = [np.dtype(self.owner.trt.nptype(self.engine.get_tensor_dtype(name))) for name in self.tensors.outputs]
         return [Tensor(*row) for row in zip(self.tensors.outputs, shapes, types)]
 
     def _dynamic_shapes(self, size: Size, profile: int) -> list[tuple[int, ...]]:
@@ -357,9 +347,6 @@ class TrtDetector:
         finally:
             context = None  # an error's traceback must not keep it
 
-    def _release(self) -> None:
-        self.engine = self._runtime = None
-
 
 class _TrialLane:
     """The lane of a trial. It is made again where the trial shows another input than the outputs' shapes did."""
@@ -383,32 +370,6 @@ class _TrialLane:
         if self._lane:
             self._lane.close()
             self._lane = None
-
-
-def deserialize(runtime: Any, plan: bytes, device: Device) -> Any:
-    """The engine; None if TensorRT rejects the plan. A lack of memory raises instead: the plan may be good.
-
-    Raises:
-        DetectorError: not enough memory is free.
-    """
-    if len(plan) > (free := device.free_memory()):
-        raise DetectorError(f"the engine takes {len(plan) >> 20} MiB of GPU memory, {free >> 20} MiB are free")
-    return runtime.deserialize_cuda_engine(plan)
-
-
-def available(device: int = 0) -> str:
-    """GPU and version, such as "NVIDIA H200, TensorRT 8.6.0", with a warning if Lookout was never run on it.
-
-    Raises:
-        BackendUnavailableError: something is missing.
-    """
-    version = compat.version_of(trt)
-    doubt = (
-        ""
-        if version.startswith(_TESTED_VERSION)
-        else f" (checked against its bindings, never run: {_TESTED_VERSION} was)"
-    )
-    return f"{Device.name_of(device)}, TensorRT {version}{doubt}"
 
 
 def _own(handle: H, undo: ExitStack) -> H:

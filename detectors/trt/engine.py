@@ -1,12 +1,12 @@
 """Engine store: engines are built once per ONNX file, GPU and TensorRT version, and loaded from a folder afterwards.
 
 A manifest beside each engine has its recipe and hash. Files are written atomically under a lock, so that two processes
-starting at once build once. A damaged or unloadable engine is quarantined and built again.
+starting at once build once. A damaged or unloadable engine is quarantined and built again. An engine that was built
+elsewhere is taken if its two files are copied here, and it is for this card, too.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import socket
@@ -25,10 +25,11 @@ import structlog
 from detectors.accuracy_record import AccuracyRecord
 from detectors.accuracy_record import find as find_accuracy_record
 from detectors.port import DetectorError
+from detectors.trt.files import POLL_S, locked, write_whole
 from detectors.trt.recipe import Manifest, Recipe
+from detectors.trt.runtime_cache import SUFFIX, files_of
 
 log = structlog.get_logger(__name__)
-_POLL_S = 0.1  # between attempts to lock
 _T = TypeVar("_T")
 
 
@@ -70,6 +71,11 @@ class Entry:
     problem: str | None
     used_ns: int
 
+    @property
+    def kernels(self) -> list[Path]:
+        """Files of kernels that were compiled for it, one for each card."""
+        return files_of(self.plan.parent, self.manifest.plan_sha256) if self.manifest else []
+
 
 class EngineStore:
     """A folder of engines. Only `get_or_build` needs a GPU and TensorRT.
@@ -95,17 +101,18 @@ class EngineStore:
         plan = self.folder / f"{onnx.stem}-{recipe.precision}-{recipe.key}.plan"
         self._prepare()
         with locked(plan.with_suffix(".lock"), self._log_wait):
-            if plan.exists():
+            found, wanted = (plan, recipe) if plan.exists() else (self._copied(recipe), None)
+            if found:
                 try:
-                    content, manifest = _check(plan, recipe)
+                    content, manifest = _check(found, wanted)
                     engine = load(content)
                     if engine is not None:
-                        os.utime(plan)  # for `prune`
+                        os.utime(found)  # for `prune`
                         return engine, manifest
                     reason = f"{recipe.builder} cannot load it"
                 except _DamagedError as error:
                     reason = str(error)
-                self._quarantine(plan, reason)
+                self._quarantine(found, reason)
             content, manifest = _build_plan(onnx, recipe, build, self._heartbeat_s)
             engine = load(content)
             if engine is None:
@@ -121,6 +128,20 @@ class EngineStore:
                     f"engine {plan} cannot be written: {error.strerror}; make room, or set model.cache"
                 ) from error
             return engine, manifest
+
+    def _copied(self, recipe: Recipe) -> Path | None:
+        """An engine that serves a recipe without being its own: it is for other cards as well, or of a file with
+        another name. Logs why other engines of the model do not serve it."""
+        if not recipe.portable:
+            return None
+        for entry in self.entries():
+            made = entry.manifest.recipe if entry.manifest else {}
+            if made.get("onnx_sha256") == recipe.onnx_sha256 and not made.get("gpu"):
+                reason = recipe.unserved_by(made)
+                if not reason:
+                    return entry.plan
+                log.info("engine not taken", engine=entry.key, reason=reason)
+        return None
 
     def entries(self) -> list[Entry]:
         """All engines, the last used first."""
@@ -142,20 +163,24 @@ class EngineStore:
         raise DetectorError(f"{what} in {self.folder} for {prefix!r}: `lookout engine list` shows their keys")
 
     def leftovers(self) -> list[Path]:
-        """Files without an engine: quarantined, half written, or a manifest without a plan. Lock files stay: a build
-        may hold one."""
-        kept = {entry.plan.stem for entry in self.entries()}
+        """Files without an engine: quarantined, half written, manifests without a plan, compiled kernels. Lock files
+        stay: a build may hold one."""
+        entries = self.entries()
+        kept = {entry.plan.stem for entry in entries}
+        kernels = {path for entry in entries for path in entry.kernels}
         return sorted(
             path
             for path in (self.folder.iterdir() if self.folder.is_dir() else ())
-            if path.suffix in (".bad", ".new") or (path.suffix == ".json" and path.stem not in kept)
+            if path.suffix in (".bad", ".new")
+            or (path.suffix == ".json" and path.stem not in kept)
+            or (path.suffix == SUFFIX and path not in kernels)
         )
 
     def remove(self, entry: Entry) -> int:
         """Delete an engine once no process builds it; returns the bytes freed."""
         with locked(entry.plan.with_suffix(".lock")):
             freed = 0
-            for path in (entry.plan, entry.plan.with_suffix(".json")):
+            for path in (entry.plan, entry.plan.with_suffix(".json"), *entry.kernels):
                 if path.exists():
                     freed += path.stat().st_size
                     path.unlink()
@@ -171,7 +196,7 @@ class EngineStore:
                     write_whole(entry.plan.with_suffix(".json"), manifest.file)
 
     def _log_wait(self, seconds: float) -> None:
-        if seconds % self._heartbeat_s < _POLL_S:
+        if seconds % self._heartbeat_s < POLL_S:
             log.info("another process builds this engine: waiting for it", seconds=round(seconds))
 
     def _entry(self, plan: Path) -> Entry:
@@ -215,7 +240,7 @@ def _check(plan: Path, recipe: Recipe | None = None) -> tuple[bytes, Manifest]:
 
 
 def _build_plan(onnx: Path, recipe: Recipe, build: Build, heartbeat_s: float) -> tuple[bytes, Manifest]:
-    log.info("building an engine", model=onnx.stem, precision=recipe.precision, gpu=recipe.gpu, level=recipe.level)
+    log.info("building an engine", model=onnx.stem, precision=recipe.precision, gpu=recipe.card, level=recipe.level)
     started = monotonic()
     progress = Progress()
     with _heartbeat(progress, started, heartbeat_s):
@@ -243,32 +268,6 @@ def _own_version() -> str:
         return version("lookoutd")
     except PackageNotFoundError:  # run from a checkout without installation
         return "not installed"
-
-
-@contextmanager
-def locked(path: Path, on_wait: Callable[[float], None] = lambda _: None) -> Iterator[None]:
-    """Hold a file lock; the kernel releases it if the process dies.
-
-    Args:
-        on_wait: called repeatedly with the seconds waited.
-    """
-    with path.open("w") as file:
-        began, pause = monotonic(), threading.Event()
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                on_wait(monotonic() - began)
-                pause.wait(_POLL_S)
-        yield
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically."""
-    temporary = path.with_suffix(path.suffix + ".new")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
 
 
 @contextmanager

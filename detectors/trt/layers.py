@@ -12,15 +12,17 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
 from math import prod
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
-import tensorrt as trt
 
 from detectors.cuda import DeviceBuffer, Stream
 from detectors.layer_times import Layer
 from detectors.port import DetectorError
+from detectors.trt import compat
+from detectors.trt.hooks import make_profiler
+from detectors.trt.owner import EngineOwner
 
 _TYPES = (("int8", ("int8",)), ("fp8", ("fp8", "e4m3")), ("bf16", ("bf16", "bfloat16")), ("fp16", ("half", "fp16")),
           ("fp32", ("float", "fp32")), ("int32", ("int32",)))  # fmt: skip
@@ -31,7 +33,7 @@ _PAIR = re.compile(r"quantizelinear|quantize_scale|_quantize", re.IGNORECASE)
 _FUSED = re.compile(r"\s\+\s|\|\|")
 
 
-def inspect(engine: Any, context: Any) -> list[Layer]:
+def inspect(trt: Any, engine: Any, context: Any) -> list[Layer]:
     """The layers of an engine, in order.
 
     Args:
@@ -54,29 +56,6 @@ def with_times(layers: Iterable[Layer], times: Mapping[str, float]) -> list[Laye
     return [msgspec.structs.replace(layer, milliseconds=times.get(layer.name)) for layer in layers]
 
 
-class Times(trt.IProfiler):  # type: ignore[misc]
-    """A profiler that records the time of each layer in each run.
-
-    Attributes:
-        rows: milliseconds by layer, one per run.
-    """
-
-    def __init__(self) -> None:
-        trt.IProfiler.__init__(self)
-        self.rows: dict[str, list[float]] = {}
-
-    def report_layer_time(self, layer_name: str, ms: float) -> None:
-        """Called by TensorRT."""
-        self.rows.setdefault(layer_name, []).append(ms)
-
-
-class HasEngine(Protocol):
-    """Owns an engine."""
-
-    @property
-    def engine(self) -> Any: ...
-
-
 class LayerTimer:
     """Runs an engine layer by layer, on zeros. It owns its context and no engine, as an error's traceback keeps both
     alive.
@@ -85,9 +64,9 @@ class LayerTimer:
         DetectorError: no memory for another context.
     """
 
-    def __init__(self, owner: HasEngine) -> None:
-        self._owner = owner
-        self._context: Any = owner.engine.create_execution_context()
+    def __init__(self, owner: EngineOwner) -> None:
+        self._trt, self._owner = owner.trt, owner
+        self._context: Any = compat.make_own_context(owner.trt, owner.engine, owner.compiled)
         if self._context is None:
             raise DetectorError("no memory for another execution context")
 
@@ -100,7 +79,7 @@ class LayerTimer:
         Raises:
             DetectorError: the engine refuses the batch, or fails.
         """
-        times = Times()
+        rows: dict[str, list[float]] = {}
         names = self._set_shapes(batch, size)
         with ExitStack() as undo:
             stream = undo.enter_context(closing(Stream()))
@@ -108,13 +87,13 @@ class LayerTimer:
                 buffer = undo.enter_context(closing(DeviceBuffer(self._bytes(name))))
                 buffer.clear(stream)
                 self._context.set_tensor_address(name, buffer.pointer)
-            self._context.profiler = times
+            self._context.profiler = make_profiler(self._trt, rows)
             for _ in range(runs):
                 if not self._context.execute_async_v3(stream.handle):
                     raise DetectorError(f"TensorRT failed on a batch of {batch}: see the log above")
                 stream.synchronize()
-        medians = {name: median(rows) for name, rows in times.rows.items()}
-        return with_times(inspect(self._owner.engine, self._context), medians)
+        medians = {name: median(times) for name, times in rows.items()}
+        return with_times(inspect(self._trt, self._owner.engine, self._context), medians)
 
     def close(self) -> None:
         self._context = None
@@ -123,7 +102,7 @@ class LayerTimer:
         """Set the shapes of all inputs; returns the names of all tensors."""
         names = [self._owner.engine.get_tensor_name(number) for number in range(self._owner.engine.num_io_tensors)]
         for name in names:
-            if self._owner.engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT:
+            if self._owner.engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT:
                 rest = tuple(self._owner.engine.get_tensor_shape(name))[1:]
                 rest = (3, size[1], size[0]) if len(rest) == 3 else rest
                 if not self._context.set_input_shape(name, (batch, *rest)):
@@ -131,7 +110,7 @@ class LayerTimer:
         return names
 
     def _bytes(self, name: str) -> int:
-        kind = np.dtype(trt.nptype(self._owner.engine.get_tensor_dtype(name)))
+        kind = np.dtype(self._trt.nptype(self._owner.engine.get_tensor_dtype(name)))
         return int(prod(self._context.get_tensor_shape(name)) * kind.itemsize)
 
 

@@ -6,13 +6,13 @@ from typing import cast
 
 import onnx
 
-from detectors.cuda import Device
 from detectors.heads.refusals import Input, likely_of_inputs
 from detectors.model import digest_of, input_sizes, quantised, read
 from detectors.onnx_graph import graph_of
 from detectors.port import DetectorError, Options
 from detectors.trt import compat
-from detectors.trt.recipe import Recipe
+from detectors.trt.cards import check_precision
+from detectors.trt.recipe import Recipe, Target
 
 
 class ModelFile:
@@ -53,24 +53,27 @@ class ModelFile:
         self.sizes = input_sizes(dims, self.metadata, options)
         self.batch: int | None = dims[0] if isinstance(dims[0], int) else None
 
-    def recipe(self, options: Options, device: Device, version: str) -> Recipe:
+    def recipe(self, options: Options, target: Target) -> Recipe:
         """The recipe of the file's engine.
 
-        Args:
-            version: of TensorRT.
+        Raises:
+            DetectorError: the target cannot compute in this precision.
         """
-        return Recipe(
+        recipe = Recipe(
             onnx_sha256=self.digest,
-            builder=f"TensorRT {version}",
-            gpu=device.name,
-            architecture=device.architecture,
+            builder=target.builder,
+            gpu=target.gpu,
+            architecture=target.architecture,
             precision=self.precision,
-            max_batch=options.max_batch,
+            max_batch=options.max_batch if self.batch is None else self.batch,
             input_size=self.sizes[0],
             further_sizes=self.sizes[1:],
             level=options.builder_level,
             dynamic=self.batch is None,
         )
+        if recipe.portable:
+            check_precision(recipe.precision, recipe.architecture)
+        return recipe
 
 
 def _input(node: onnx.ValueInfoProto) -> Input:

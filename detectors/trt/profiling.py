@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from typing import Any
 
 import msgspec
-import tensorrt as trt
 
 from detectors.cuda import Device
 from detectors.layer_times import Layer, LayerTimes
 from detectors.port import DetectorError
-from detectors.trt import compat
-from detectors.trt.detector import Logger, TrtDetector, deserialize
+from detectors.trt.detector import TrtDetector
 from detectors.trt.engine import EngineStore
 from detectors.trt.layers import LayerTimer
+from detectors.trt.library import Library
+from detectors.trt.owner import EngineOwner
 from detectors.trt.recipe import Manifest, Recipe
 
 
@@ -30,12 +29,14 @@ def profile_detector(detector: TrtDetector, batch: int | None, runs: int) -> Lay
     key = msgspec.convert(detector.manifest.recipe, Recipe).key
     batch = _checked(key, detector.manifest, batch)
     detector.device.make_current()
-    with closing(LayerTimer(detector)) as timer:
+    with closing(LayerTimer(detector.owner)) as timer:
         layers = timer.run(batch, detector.info.input_size, runs)
     return _times(key, detector.manifest, batch, runs, layers)
 
 
-def profile_stored(store: EngineStore, prefix: str, device: int, batch: int | None, runs: int) -> LayerTimes:
+def profile_stored(
+    library: Library, store: EngineStore, prefix: str, device: int, batch: int | None, runs: int
+) -> LayerTimes:
     """Times of the engine whose key starts with a prefix. See `profile_detector`.
 
     Raises:
@@ -48,31 +49,16 @@ def profile_stored(store: EngineStore, prefix: str, device: int, batch: int | No
     recipe = entry.manifest.recipe
     with ExitStack() as undo:
         opened = undo.enter_context(closing(Device(device)))
-        plan = undo.enter_context(closing(_Plan()))
+        plan = undo.enter_context(closing(EngineOwner(library)))
         if not plan.load(entry.plan.read_bytes(), opened):
             raise DetectorError(
-                f"engine {entry.key} does not load here with TensorRT {compat.version_of(trt)}: it was built by "
-                f"{recipe['builder']} for {recipe['gpu']}; give its ONNX file instead, to build one for this GPU"
+                f"engine {entry.key} does not load here with {library.builder}: it was built by {recipe['builder']} "
+                f"for {entry.manifest.card}; give its ONNX file instead, to build one for this GPU"
             )
         timer = undo.enter_context(closing(LayerTimer(plan)))
         width, height = recipe["input_size"]
         layers = timer.run(batch, (width, height), runs)
     return _times(entry.key, entry.manifest, batch, runs, layers)
-
-
-class _Plan:
-    """The only owner of an engine: an error's traceback must not keep it alive after its device."""
-
-    def __init__(self) -> None:
-        self.engine: Any = None
-        self._runtime: Any = trt.Runtime(Logger())
-
-    def load(self, content: bytes, device: Device) -> bool:
-        self.engine = deserialize(self._runtime, content, device)
-        return self.engine is not None
-
-    def close(self) -> None:
-        self.engine = self._runtime = None
 
 
 def _checked(key: str, manifest: Manifest, batch: int | None) -> int:
@@ -91,7 +77,7 @@ def _times(key: str, manifest: Manifest, batch: int, runs: int, layers: list[Lay
         key=key,
         model=manifest.model,
         precision=recipe["precision"],
-        gpu=recipe["gpu"],
+        gpu=manifest.card,
         builder=recipe["builder"],
         batch=batch,
         runs=runs,

@@ -10,9 +10,19 @@ import msgspec
 
 from detectors.accuracy_record import AccuracyRecord
 from detectors.trt import compat
+from detectors.trt.cards import capabilities, capability, in_words, split
 
 VERSION = 3
 """Version of `half.py`, `compat.py`, `builder.py` and `reading.py`; engines of another version are built again."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Builder and cards of an engine; see `Recipe`."""
+
+    builder: str
+    gpu: str
+    architecture: str
 
 
 @dataclass(frozen=True)
@@ -23,8 +33,8 @@ class Recipe:
         onnx_sha256: of the model, see `detectors.model`. Preprocessing and decoding are no part of an engine, so the
             semantics of a model do not change its recipe.
         builder: such as "TensorRT 8.6.0", the full version.
-        gpu: name.
-        architecture: such as "sm_90".
+        gpu: name; empty if the engine runs on any card of its architecture.
+        architecture: such as "sm_90"; several joined by "+".
         input_size: width and height in pixels.
         further_sizes: each has an optimisation profile of its own, too.
         level: TensorRT's builder_optimization_level: 3 finds faster tactics, 1 builds faster.
@@ -50,6 +60,16 @@ class Recipe:
         return (self.input_size, *self.further_sizes)
 
     @property
+    def portable(self) -> bool:
+        """Whether the engine runs on other cards than the one it was built for."""
+        return not self.gpu
+
+    @property
+    def card(self) -> str:
+        """The card of the engine, or its kind, in words."""
+        return self.gpu or in_words(self.architecture)
+
+    @property
     def key(self) -> str:
         return hashlib.sha256(msgspec.json.encode(self._stated, order="deterministic")).hexdigest()[:16]
 
@@ -66,6 +86,12 @@ class Recipe:
         if not self.further_sizes:
             del fields["further_sizes"]
         return fields
+
+    def unserved_by(self, other: dict[str, Any]) -> str:
+        """Why a portable engine with a manifest's recipe does not serve this one; empty if it does."""
+        if self.architecture not in split(architecture := str(other.get("architecture"))):
+            return f"it is for {in_words(architecture)}, and not for {capability(self.architecture)}"
+        return self.differs({**other, "architecture": self.architecture})
 
     def differs(self, other: dict[str, Any]) -> str:
         """The fields in which a manifest's recipe differs; empty if none."""
@@ -97,6 +123,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     accuracy: AccuracyRecord | None = msgspec.field(default=None, name="verdict")
     plan_sha256: str = ""
     plan_bytes: int = 0
+
+    @property
+    def card(self) -> str:
+        """The card of the engine, or its kind, in words; see `Recipe.card`."""
+        return str(self.recipe["gpu"] or in_words(self.recipe["architecture"]))
+
+    @property
+    def short_card(self) -> str:
+        """Likewise, for a column."""
+        return str(self.recipe["gpu"] or f"capability {capabilities(self.recipe['architecture'])}")
 
     def sealed(self, plan: bytes) -> Manifest:
         """The manifest with a plan's hash and size."""

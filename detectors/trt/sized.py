@@ -142,6 +142,8 @@ class SizedGraphs:
         first batch is as fast as all others."""
         stage(size, self._stream)
         self._stream.synchronize()
+        if not compat.can_capture(self._contexts[size], self._stream.handle):
+            raise DetectorError("TensorRT cannot run this model in a CUDA graph: see the log above")
         with self._stream.capture() as captured:
             stage(size, self._stream)
         graph = self._own(captured[0])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import tensorrt as trt
-
 from detectors.port import DetectorError
 
 
@@ -30,7 +28,7 @@ class TensorNames(NamedTuple):
     outputs: list[str]
 
 
-def tensor_names(rows: Sequence[TensorRow]) -> TensorNames:
+def tensor_names(trt: Any, rows: Sequence[TensorRow]) -> TensorNames:
     """
     Args:
         rows: of plain values: the traceback of an error would keep an engine alive.

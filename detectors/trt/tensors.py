@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import tensorrt as trt
 
 from detectors.cuda import Device, DeviceBuffer, Stream
 from detectors.heads.layout import Floats
@@ -23,15 +22,17 @@ from detectors.model import read
 from detectors.port import DetectorError, Options, cache_folder
 from detectors.trt import compat
 from detectors.trt.builder import builder
-from detectors.trt.detector import Logger
 from detectors.trt.engine import EngineStore
+from detectors.trt.hooks import make_logger
+from detectors.trt.library import Library
 from detectors.trt.model_file import ModelFile
 
 
-def tensors(options: Options, names: Sequence[str], pixels: Floats) -> dict[str, Floats]:
+def tensors(library: Library, options: Options, names: Sequence[str], pixels: Floats) -> dict[str, Floats]:
     """The named tensors of an engine run on one picture.
 
     Args:
+        library: that builds and runs it.
         names: tensors of the graph, in addition to the outputs.
         pixels: (1, 3, height, width) float32, preprocessed.
 
@@ -43,9 +44,9 @@ def tensors(options: Options, names: Sequence[str], pixels: Floats) -> dict[str,
         path.write_bytes(_with_outputs(options, names))
         options = replace(options, path=path, max_batch=1)
         device = undo.enter_context(closing(Device(options.device)))
-        engine = undo.enter_context(closing(_Engine()))
-        engine.load(device, options)
-        return engine.run(pixels)
+        owned = undo.enter_context(closing(_Engine(library)))
+        owned.load(device, options)
+        return owned.run(pixels)
 
 
 def _with_outputs(options: Options, names: Sequence[str]) -> bytes:
@@ -61,23 +62,25 @@ def _with_outputs(options: Options, names: Sequence[str]) -> bytes:
 class _Engine:
     """The only owner of engine and context: an error's traceback must not keep them alive after the device."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: Library) -> None:
+        self._library, self._trt = library, library.trt
         self._context: Any = None
         self._engine: Any = None
         self._runtime: Any = None
 
     def load(self, device: Device, options: Options) -> None:
-        self._runtime, store = trt.Runtime(Logger()), EngineStore(cache_folder(options.cache) / "engines")
-        recipe = ModelFile(options).recipe(options, device, compat.version_of(trt))
+        self._runtime = self._trt.Runtime(make_logger(self._trt))
+        store = EngineStore(cache_folder(options.cache) / "engines")
+        recipe = ModelFile(options).recipe(options, self._library.target(device))
         build = builder(store.folder, options.device)
         self._engine, _ = store.get_or_build(options.path, recipe, build, self._runtime.deserialize_cuda_engine)
 
     def run(self, pixels: Floats) -> dict[str, Floats]:
-        self._context = self._engine.create_execution_context()
+        self._context = compat.make_own_context(self._trt, self._engine, None)
         if self._context is None:
             raise DetectorError("no memory for an execution context: see the log above")
         names = [self._engine.get_tensor_name(number) for number in range(self._engine.num_io_tensors)]
-        inputs = [name for name in names if self._engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
+        inputs = [name for name in names if self._engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT]
         for name in inputs:
             self._context.set_input_shape(name, pixels.shape)
         arrays = {name: self._array(name) for name in names}
@@ -98,7 +101,7 @@ class _Engine:
 
     def _array(self, name: str) -> npt.NDArray[Any]:
         shape, kind = self._context.get_tensor_shape(name), self._engine.get_tensor_dtype(name)
-        return np.empty(tuple(shape), trt.nptype(kind))
+        return np.empty(tuple(shape), self._trt.nptype(kind))
 
     def close(self) -> None:
         self._context = self._engine = self._runtime = None

@@ -56,8 +56,9 @@ def test_every_engine_has_a_row(toy: Path, tmp_path: Path, capsys: pytest.Captur
     assert cpu["difference"] == 0.0  # the same library
 
     absent = {"Triton server": "not run: no server is named: --server http://HOST:PORT/MODEL"}
-    if not availability()[0].available:
-        absent["Lookout, TensorRT"] = f"not run: {availability()[0].reason}"
+    trt = next(row for row in availability() if row.backend == "trt")
+    if not trt.available:
+        absent["Lookout, TensorRT"] = f"not run: {trt.reason}"
     for kind in ("CUDA", "TensorRT"):
         provider = f"{kind.title() if kind == 'TensorRT' else kind}ExecutionProvider"
         if provider not in ort.get_available_providers():

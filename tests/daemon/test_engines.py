@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from daemon.cli import invoke
-from detectors.factory import availability
+from detectors.factory import availability, engine_store
 from detectors.trt.engine import Built, EngineStore
 from detectors.trt.recipe import Recipe
+from detectors.trt.runtime_cache import cache_file
 from tests.support.daemon import DEMO_MODEL
+from tests.support.gpu_here import GPU_HERE
 
 OLD = Recipe("ab" * 32, "TensorRT 8.6.0", "NVIDIA H200", "sm_90", "fp16", 16, (640, 640), 3)
 NEW = Recipe("cd" * 32, "TensorRT 11.4.0.106", "NVIDIA L4", "sm_89", "fp32", 8, (320, 320), 1)
@@ -77,11 +80,37 @@ def test_a_key_that_is_none(cache: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "lookout engine list" in said
 
 
-@pytest.mark.skipif(availability()[0].available, reason="there is a GPU")
+@pytest.mark.skipif(GPU_HERE, reason="there is a GPU")
 def test_build_without_a_gpu_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = _lookout(capsys, "engine", "build", DEMO_MODEL, "--cache", tmp_path)
     assert (code, said.count("\n")) == (2, 1)
-    assert availability()[0].reason in said
+    for row in availability()[:2]:
+        assert f"{row.backend}: {row.reason}" in said
+
+
+@pytest.mark.skipif(find_spec("tensorrt_rtx") is not None, reason="it is installed")
+def test_build_for_cards_elsewhere_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = _lookout(capsys, "engine", "build", DEMO_MODEL, "--for", "rtx30", "--cache", tmp_path)
+    assert (code, said) == (2, "lookout: tensorrt-rtx is not installed: pip install '.[rtx]'\n")
+
+
+def test_build_for_cards_elsewhere_is_for_the_backend_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"model: {{path: {DEMO_MODEL}, backend: trt}}\nsources: [{{id: a, type: synthetic}}]\n")
+    code, said = _lookout(capsys, "engine", "build", "-c", config, "--for", "rtx30")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "model.backend" in said
+
+
+def test_compiled_kernels_add_to_an_engine(
+    cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    entry = engine_store(cache).find(NEW.key)
+    assert entry.manifest is not None
+    cache_file(entry.plan.parent, entry.manifest.plan_sha256, "NVIDIA L4").write_bytes(bytes(3 << 19))
+    assert "1.1 + 1.5" in _lookout(capsys, "engine", "list", "--cache", cache)[1]
+    assert "1.5 MiB" in _lookout(capsys, "engine", "show", NEW.key, "--cache", cache)[1]
 
 
 def test_build_wants_a_model_or_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:

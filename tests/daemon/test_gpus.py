@@ -97,7 +97,7 @@ def test_an_unusable_gpu_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     gpus = tmp_path / "gpus"
     (gpus / "0000:01:00.0").mkdir(parents=True)
     monkeypatch.setattr(factory, "_GPUS", gpus)
-    if factory.availability()[0].available:
+    if any(row.available for row in factory.availability()[:2]):
         pytest.fail("a stand-in is to be used by processes that are started from here alone")
     assert factory.best_backend() == "cpu"  # without TensorRT nobody expects the GPU to be used
     _install_broken_tensorrt(tmp_path, monkeypatch)

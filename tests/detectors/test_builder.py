@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from detectors.factory import availability
 from tests.support.daemon import ROOT
+from tests.support.gpu_here import GPU_HERE
 
-pytestmark = pytest.mark.skipif(availability()[0].available, reason="there is a GPU")
+pytestmark = pytest.mark.skipif(GPU_HERE, reason="there is a GPU")
 
 # Enough of TensorRT to import the file; the test decides how it fails.
 PACKAGE = """

@@ -16,9 +16,11 @@ from structlog.testing import capture_logs
 from detectors.port import DetectorError
 from detectors.trt.engine import Built, EngineStore, Progress
 from detectors.trt.recipe import VERSION, Recipe
+from detectors.trt.runtime_cache import cache_file
 from tests.support.daemon import ROOT, wait_until
 
 RECIPE = Recipe("ab" * 32, "TensorRT 8.6.0", "NVIDIA H200", "sm_90", "fp16", 16, (640, 640), 3)
+COPIED = replace(RECIPE, builder="TensorRT RTX 1.7.1.116", gpu="", architecture="sm_86+sm_89")
 MODEL = Path("model.onnx")
 
 
@@ -168,6 +170,51 @@ def test_an_engine_of_one_size_keeps_its_key(maker: Maker, tmp_path: Path) -> No
     assert RECIPE.key == "5645c9e43025bc6f"
     maker.get_or_build()
     assert "further_sizes" not in json.loads(_only(tmp_path, ".json").read_text())["recipe"]
+
+
+def test_a_copied_engine_serves_each_of_its_cards(maker: Maker) -> None:
+    """Its key is that of its own recipe; a card finds it by what the manifest says."""
+    copied = maker.get_or_build(COPIED)
+    for architecture in ("sm_86", "sm_89"):
+        assert maker.get_or_build(replace(COPIED, architecture=architecture)) == copied
+    assert maker.built == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"architecture": "sm_120"}, "it is for compute capability 8.6, 8.9 (rtx30, rtx40, l4), and not for 12.0"),
+        ({"max_batch": 8}, "max_batch 16 is not 8"),
+        ({"builder": "TensorRT RTX 1.8.0.1"}, "builder 'TensorRT RTX 1.7.1.116' is not 'TensorRT RTX 1.8.0.1'"),
+    ],
+)
+def test_why_a_copied_engine_is_not_taken_is_logged(maker: Maker, change: dict[str, object], reason: str) -> None:
+    maker.get_or_build(COPIED)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
+    with capture_logs() as logs:
+        other = replace(COPIED, **{"architecture": "sm_89", **change})  # type: ignore[arg-type]
+        assert maker.get_or_build(other).startswith("plan 2")
+    assert [row["reason"] for row in logs if row["event"] == "engine not taken"] == [reason]
+
+
+def test_a_damaged_copy_is_not_taken(maker: Maker, tmp_path: Path) -> None:
+    maker.get_or_build(COPIED)
+    _only(tmp_path, ".plan").write_bytes(b"half of it")
+    assert maker.get_or_build(replace(COPIED, architecture="sm_89")).startswith("plan 2")
+
+
+def test_compiled_kernels_go_with_their_engine(maker: Maker, tmp_path: Path) -> None:
+    maker.get_or_build(COPIED)
+    entry = maker.store.find(COPIED.key)
+    assert entry.manifest is not None
+    own = cache_file(tmp_path, entry.manifest.plan_sha256, "NVIDIA GeForce RTX 4060 Ti")
+    others = cache_file(tmp_path, "cd" * 32, "NVIDIA L4")
+    for path in (own, others):
+        path.write_bytes(b"kernels")
+    assert entry.kernels == [own]
+    assert maker.store.leftovers() == [others]
+    assert maker.store.remove(entry) > len(b"kernels")
+    assert not own.exists()
 
 
 # Files that define how engines are built. A change may give other engines and then needs a new VERSION.

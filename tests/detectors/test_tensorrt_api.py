@@ -1,4 +1,4 @@
-"""Every TensorRT call of the backend exists in the real bindings of 8.6, 10 and 11, or is checked before use.
+"""Every TensorRT call of the backend exists in the real bindings of 8.6, 10, 11 and RTX, or is checked before use.
 
 `.ci/run` fetches the bindings; no GPU and no TensorRT are needed.
 """
@@ -13,16 +13,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from detectors.trt.cards import CARDS
 from tests.support.daemon import ROOT
-from tests.support.needs import BINDINGS
+from tests.support.needs import BINDINGS, RTX
 
 pytestmark = pytest.mark.needs("bindings", "g++")
-_NAMES = ("compat.py", "builder.py", "detector.py", "sized.py", "lane.py", "layers.py", "profiling.py", "reading.py")
-FILES = [ROOT / "detectors" / "trt" / name for name in _NAMES]
+_NAMES = ("compat", "builder", "detector", "sized", "lane", "layers", "profiling", "hooks", "library", "owner",
+          "reading", "runtime_cache", "tensors", "tensor_names")  # fmt: skip
+FILES = [ROOT / "detectors" / "trt" / f"{name}.py" for name in _NAMES]
 
 # Types of names in those files; `x.name` must then exist in TensorRT's class.
 CLASSES = {
     "trt": "",
+    "_trt": "",
     "builder": "Builder",
     "maker": "Builder",
     "network": "INetworkDefinition",
@@ -32,6 +35,9 @@ CLASSES = {
     "profile": "IOptimizationProfile",
     "engine": "ICudaEngine",
     "_runtime": "Runtime",
+    "runtime": "Runtime",
+    "runtime_config": "IRuntimeConfig",
+    "_kernels": "IRuntimeCache",
     "_contexts": "IExecutionContext",
     "context": "IExecutionContext",
     "_context": "IExecutionContext",
@@ -67,12 +73,31 @@ _GIVEN = {("", _STRATEGY), (_STRATEGY, "USER_MANAGED"), ("IExecutionContext", "s
 ASKED["8"] |= {_BARE, ("IExecutionContext", "device_memory")}
 ASKED["10"] |= {_BARE, ("IExecutionContext", "device_memory"), *_GIVEN}
 ASKED["11"] |= _GIVEN
+_FOR_CARDS = {("IBuilderConfig", "num_compute_capabilities"), ("IBuilderConfig", "set_compute_capability")}
+_COMPILED = {
+    *(("IRuntimeCache", name) for name in ("deserialize", "serialize")),
+    *(("IRuntimeConfig", name) for name in ("create_runtime_cache", "set_runtime_cache", "cuda_graph_strategy",
+      "dynamic_shapes_kernel_specialization_strategy", "set_execution_context_allocation_strategy")),
+    *(("", name) for name in ("CudaGraphStrategy", "DynamicShapesKernelSpecializationStrategy", "ComputeCapability",
+      "EngineInvalidityDiagnostics")),
+    ("CudaGraphStrategy", "DISABLED"),
+    ("EngineInvalidityDiagnostics", "__members__"),
+    ("DynamicShapesKernelSpecializationStrategy", "EAGER"),
+    ("ICudaEngine", "create_runtime_config"),
+    ("IExecutionContext", "is_stream_capturable"),
+    ("Runtime", "get_engine_validity"),
+    ("BuilderFlag", "REQUIRE_USER_ALLOCATION"),
+    (_STRATEGY, "STATIC"),
+}  # fmt: skip
+ASKED["rtx"] = ASKED["11"] | _FOR_CARDS | _COMPILED
 # Found by getattr in compat.py: each version must have its own.
 NAMED = {
     "8": {("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH"), ("ICudaEngine", "device_memory_size")},
     "10": {("NetworkDefinitionCreationFlag", "STRONGLY_TYPED"), ("ICudaEngine", "device_memory_size_v2")},
     "11": {("NetworkDefinitionCreationFlag", "STRONGLY_TYPED"), ("ICudaEngine", "device_memory_size_v2")},
 }
+# Each card that `--for` takes is a target.
+NAMED["rtx"] = NAMED["11"] | {("ComputeCapability", name.upper().replace("_", "")) for name in CARDS.values()}
 TACTICS = {("TacticSource", name) for name in ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")}
 
 
@@ -84,11 +109,15 @@ def _uses() -> Iterator[tuple[str, str]]:
                 continue
             owner = node.value
             owner = owner.value if isinstance(owner, ast.Subscript) else owner
-            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", None)
-            if isinstance(owner, ast.Attribute) and getattr(owner.value, "id", None) == "trt":
+            name = _name(owner)
+            if isinstance(owner, ast.Attribute) and _name(owner.value) in ("trt", "_trt"):
                 yield owner.attr, node.attr
             elif name in CLASSES:
                 yield CLASSES[name], node.attr
+
+
+def _name(node: ast.expr) -> str | None:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
 
 
 def test_the_uses_are_found() -> None:
@@ -98,10 +127,10 @@ def test_the_uses_are_found() -> None:
     assert ("TensorIOMode", "INPUT") in uses
 
 
-@pytest.mark.parametrize("major", ["8", "10", "11"])
+@pytest.mark.parametrize("major", ["8", "10", "11", pytest.param("rtx", marks=pytest.mark.needs("tensorrt-rtx"))])
 def test_every_call_exists(major: str) -> None:
     script = ROOT / "tests" / "support" / "tensorrt_api.py"
-    command = [sys.executable, str(script), str(BINDINGS / major), major]
+    command = [sys.executable, str(script), str(RTX if major == "rtx" else BINDINGS / major), major]
     offered = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     maybe = set().union(*ASKED.values())
     wanted = {use for use in set(_uses()) - maybe if use[1] != "__version__"} | ASKED[major] | NAMED[major] | TACTICS

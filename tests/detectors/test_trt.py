@@ -8,49 +8,53 @@ from pathlib import Path
 
 import pytest
 
-from detectors.factory import availability
 from tests.support import stubs
 from tests.support.daemon import ROOT
+from tests.support.gpu_here import GPU_HERE
 
 pytestmark = [
     pytest.mark.needs("g++", "nvcuvid"),
     pytest.mark.slow(20),
-    pytest.mark.skipif(availability()[0].available, reason="there is a GPU"),
+    pytest.mark.skipif(GPU_HERE, reason="there is a GPU"),
 ]
 _PYTEST = [
     "-m",
     "pytest",
     *(word for name in ("xdist", "cacheprovider") for word in ("-p", f"no:{name}")),
 ]
-_OLDEST, _BETWEEN, _NEWEST = stubs.VERSIONS
+_OLDEST, *_, _RTX = stubs.VERSIONS
 _DETECTOR, _CUTTER, _LANE = "tests/contract/test_detector.py", "tests/contract/test_cutter.py", "tests/trt/test_lane.py"
-_FAULTS, _HEADS = "tests/trt/test_faults.py", "tests/trt/test_heads.py"
-_ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")}
-# All tests run over the oldest TensorRT, and over the others those of the differences, which take longer than they are
-# worth each time: test_tensorrt_api.py compares the bindings of all with the code.
+_FAULTS, _HEADS, _KERNELS, _MEMORY, _SWAP = (
+    f"tests/trt/test_{name}.py" for name in ("faults", "heads", "compiled_kernels", "memory", "swap")
+)
+_ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")} - {_KERNELS}
+# What makes every call of driver and library runs over TensorRT RTX, which has most of them; the rest over the oldest.
+# All of it runs over each where there is time. 10 and 11 have no call of their own, and test_tensorrt_api.py compares
+# the bindings of all with the code.
+_ELSEWHERE = "not [cpu] and not [fake] and not [triton]"
+_OF_RTX = [_DETECTOR, _FAULTS, _MEMORY, _SWAP]
+_SLOW = f"{_DETECTOR}::test_boxes_at_a_size_are_those_of_a_detector_of_that_size[trt-rtx]"
 _ROWS = [
-    pytest.param(_OLDEST, [_FAULTS, _HEADS, _LANE], id="faults, heads and lanes"),
-    pytest.param(_OLDEST, [_DETECTOR, _CUTTER, *sorted(_ALL - {_FAULTS, _HEADS, _LANE})], id="the rest"),
-    pytest.param(_BETWEEN, [_LANE], id="TensorRT 10", marks=pytest.mark.long),
-    pytest.param(_NEWEST, [_LANE], id="TensorRT 11", marks=pytest.mark.long),
+    pytest.param(_OLDEST, [_HEADS, _LANE], id="heads and lanes"),
+    pytest.param(_OLDEST, [_CUTTER, *sorted(_ALL - {_HEADS, _LANE, *_OF_RTX})], id="the rest"),
+    pytest.param(_RTX, [_KERNELS, *_OF_RTX, "--deselect", _SLOW], id="TensorRT RTX"),
 ]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", stubs.VERSIONS)
 def test_what_takes_long_over_stand_ins(version: str, tmp_path: Path) -> None:
-    """Such as each file of the frameworks' exporters; and more of the calls that fail."""
+    """Such as each file of the frameworks' exporters; and everything else, with more of the calls that fail."""
     plain = [*_PYTEST, "-q"]
     environment = stubs.environment(tmp_path, version) | {"LOOKOUT_FAULTS": "12"}
-    for arguments in (["-m", "long", "tests/trt"], [_FAULTS]):
+    for arguments in (["-m", "long", "tests/trt"], [_DETECTOR, _CUTTER, "tests/trt", "-k", _ELSEWHERE]):
         done = stubs.run([*plain, *arguments], environment)
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
 
 
 @pytest.mark.parametrize(("version", "files"), _ROWS)
 def test_over_stand_ins(version: str, files: list[str], tmp_path: Path) -> None:
-    elsewhere = "not [cpu] and not [fake] and not [triton]"
-    done = stubs.run([*_PYTEST, "-q", "-rA", "-k", elsewhere, *files], stubs.environment(tmp_path, version))
+    done = stubs.run([*_PYTEST, "-q", "-rA", "-k", _ELSEWHERE, *files], stubs.environment(tmp_path, version))
     message = "\n".join(line for line in done.stdout.splitlines() if not line.startswith("PASSED"))
     assert done.returncode == 0, message[-8000:] + done.stderr[-4000:]
     assert re.search(r"^PASSED", done.stdout, re.M)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from detectors.factory import availability
+from detectors.trt.products import PRODUCTS, Name
 from tests.support.daemon import ROOT
+from tests.support.gpu_here import GPU_HERE
 
-pytestmark = pytest.mark.skipif(availability()[0].available, reason="there is a GPU")
+pytestmark = pytest.mark.skipif(GPU_HERE, reason="there is a GPU")
 
 # Packages named tensorrt that end or survive their import.
 BROKEN = 'raise ImportError("libnvinfer.so.11: cannot open shared object file: No such file or directory")'
@@ -20,21 +21,22 @@ LOADS = "__version__ = {version!r}\nclass ILogger: pass\n"
 
 
 @pytest.mark.parametrize(
-    ("package", "expected"),
+    ("backend", "package", "expected"),
     [
-        (None, "tensorrt is not installed: pip install"),
-        (BROKEN, "TensorRT does not load: libnvinfer.so.11: cannot open shared object file"),
-        (LOADS.format(version="8.5.3.1"), "TensorRT 8.5.3.1 is too old: 8.6, 10 and 11 are supported"),
-        (LOADS.format(version="11.4.0.106"), "no NVIDIA driver that works"),
+        ("trt", None, "tensorrt is not installed: pip install"),
+        ("trt", BROKEN, "TensorRT does not load: libnvinfer.so.11: cannot open shared object file"),
+        ("trt", LOADS.format(version="8.5.3.1"), "TensorRT 8.5.3.1 is too old: 8.6, 10 and 11 are supported"),
+        ("trt", LOADS.format(version="11.4.0.106"), "no NVIDIA driver that works"),
+        ("trt-rtx", LOADS.format(version="1.2.0.44"), "TensorRT RTX 1.2.0.44 is too old: 1.7 is supported"),
     ],
 )
-def test_a_missing_part_is_named(tmp_path: Path, package: str | None, expected: str) -> None:
+def test_a_missing_part_is_named(tmp_path: Path, backend: Name, package: str | None, expected: str) -> None:
     if package is not None:
-        (tmp_path / "tensorrt.py").write_text(package)
+        (tmp_path / f"{PRODUCTS[backend].module}.py").write_text(package)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     config = tmp_path / "config.yaml"
     config.write_text(
-        f"model: {{path: {ROOT}/models/demo.onnx, backend: trt}}\nsources: [{{id: a, type: synthetic}}]\n"
+        f"model: {{path: {ROOT}/models/demo.onnx, backend: {backend}}}\nsources: [{{id: a, type: synthetic}}]\n"
         "publisher: {endpoint: 'tcp://127.0.0.1:*'}\n"
     )
     command = [sys.executable, "-m", "daemon", "run", "-c", str(config)]

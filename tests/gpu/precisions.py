@@ -34,7 +34,8 @@ from detectors.model import digest_of, quantised
 from detectors.trt import compat
 from detectors.trt.builder import builder
 from detectors.trt.engine import EngineStore
-from detectors.trt.layers import Times, inspect, with_times
+from detectors.trt.hooks import make_profiler
+from detectors.trt.layers import inspect, with_times
 from detectors.trt.recipe import Recipe
 from tests.gpu.ranges import seen_ranges
 from tests.gpu.replays import Replay, context_of
@@ -161,11 +162,12 @@ class _Bench:
         with ExitStack() as undo:
             stream = undo.enter_context(closing(Stream()))
             context = context_of(engine, self._args.batches[-1], stream, undo)
-            context.profiler = times = Times()
+            times: dict[str, list[float]] = {}
+            context.profiler = make_profiler(trt, times)
             for _ in range(_PROFILED):
                 context.execute_async_v3(stream.handle)
                 stream.synchronize()
-            layers = with_times(inspect(engine, context), {name: median(row) for name, row in times.rows.items()})
+            layers = with_times(inspect(trt, engine, context), {name: median(row) for name, row in times.items()})
             inspector = engine.create_engine_inspector()
             inspector.execution_context = context
             raw = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
@@ -178,7 +180,7 @@ class _Bench:
         self._device.make_current()
         recipe = Recipe(
             onnx_sha256=digest_of(task.path),
-            builder=f"TensorRT {compat.version_of(trt)}",
+            builder=f"TensorRT {trt.__version__}",
             gpu=self._device.name,
             architecture=self._device.architecture,
             precision=task.precision,

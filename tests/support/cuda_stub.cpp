@@ -3,7 +3,7 @@
 // those of detectors/trt, compiled for the CPU. Each call is counted, and can be made to fail.
 //
 // The machine has LOOKOUT_TEST_GPUS of them (one) with LOOKOUT_TEST_GPU_MIB each (8192), of which CUDA_VISIBLE_DEVICES
-// shows some, by number or name.
+// shows some, by number or name. Their compute capability is LOOKOUT_TEST_CAPABILITY (9.0).
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
@@ -464,7 +464,11 @@ CUresult cuDeviceGetName(char *name, int size, CUdevice) {
 }
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice) {
     CALL;
-    return *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : 0, CUDA_SUCCESS;
+    const char *some = getenv("LOOKOUT_TEST_CAPABILITY");
+    const std::string both = some ? some : "9.0";
+    const size_t point = both.find('.');
+    const bool major = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
+    return *value = std::stoi(major ? both.substr(0, point) : both.substr(point + 1)), CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxRetain(void **context, CUdevice device) {

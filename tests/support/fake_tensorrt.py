@@ -2,7 +2,8 @@
 
 As in TensorRT an engine runs when the stream reaches it, in memory that a context was given. The fake is stricter: a
 context whose shape has changed since its graph was captured, or that shares its activations with another context at the
-same time, adds to `failures`. Names that a version lacks do not exist here. LOOKOUT_TEST_TENSORRT is the version.
+same time, adds to `failures`. Names that a version lacks do not exist here. LOOKOUT_TEST_TENSORRT is the version, such
+as "8.6.1", or "rtx-1.7.1" for TensorRT RTX, which has the interface of 11 and more.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import traceback
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from enum import Enum, IntEnum
+from enum import Enum, IntEnum, IntFlag
 from math import prod
 from typing import Any
 
@@ -24,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-VERSION = os.environ.get("LOOKOUT_TEST_TENSORRT", "8.6.1")
-MAJOR = int(VERSION.partition(".")[0])
+_SOME = os.environ.get("LOOKOUT_TEST_TENSORRT", "8.6.1")
+RTX, VERSION = _SOME.startswith("rtx-"), _SOME.removeprefix("rtx-")
+MAJOR = 11 if RTX else int(VERSION.partition(".")[0])
 failures: list[str] = []  # errors of the caller
 called: Counter[str] = Counter()
 _fail: Counter[str] = Counter()
@@ -59,6 +61,8 @@ def _fails(name: str) -> bool:
 
 _FLAGS = {8: ["EXPLICIT_BATCH"], 10: ["EXPLICIT_BATCH", "STRONGLY_TYPED"], 11: ["STRONGLY_TYPED"]}
 _BUILDER = {8: ["FP16", "INT8", "TF32"], 10: ["FP16", "INT8", "TF32"], 11: ["TF32"]}
+if RTX:
+    _BUILDER[11] = ["TF32", "REQUIRE_USER_ALLOCATION"]
 _TACTICS = ["CUBLAS", "CUBLAS_LT", "CUDNN"] * (MAJOR < 11) + ["EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"]
 _PREVIEW = {8: ["PROFILE_SHARING_0806"], 10: ["PROFILE_SHARING_0806"], 11: ["ALIASED_PLUGIN_IO_10_03"]}
 
@@ -199,6 +203,13 @@ class IBuilderConfig:
     def clear_flag(self, flag: Any) -> None:
         self.flags.discard(flag)
 
+    if RTX:
+        num_compute_capabilities = 0
+
+        def set_compute_capability(self, compute_capability: Any, index: int) -> bool:
+            self.architectures = {**getattr(self, "architectures", {}), index: compute_capability.name}
+            return index < self.num_compute_capabilities
+
     def set_tactic_sources(self, sources: int) -> bool:
         self.tactics = sources
         return True
@@ -290,6 +301,7 @@ class Builder:
             "flags": sorted(flag.name for flag in config.flags),
             "aux_streams": config.max_aux_streams,
             "level": config.builder_optimization_level,
+            "for": sorted(getattr(config, "architectures", {}).values()),
         }
         return _MAGIC + json.dumps(header).encode() + b"\n" + network.model
 
@@ -306,11 +318,26 @@ class Runtime:
         if not plan.startswith(_MAGIC) or json.loads(header)["version"] != VERSION or _fails("deserialize"):
             self._logger.log(ILogger.Severity.ERROR, "this plan is of another version")
             return None
+        if RTX and _own_architecture() not in json.loads(header)["for"]:
+            self._logger.log(ILogger.Severity.ERROR, f"The engine cannot run on this GPU: {_own_architecture()}")
+            return None
         try:
             return ICudaEngine(json.loads(header), content, len(plan))
         except MemoryError:
             self._logger.log(ILogger.Severity.ERROR, "out of memory")
             return None
+
+    if RTX:
+
+        def get_engine_validity(self, plan: bytes) -> tuple[str, int]:
+            header = json.loads(plan.removeprefix(_MAGIC).partition(b"\n")[0])
+            other = 0 if _own_architecture() in header["for"] else EngineInvalidityDiagnostics.UNSUPPORTED_CC
+            return "INVALID" if other else "VALID", int(other)
+
+
+def _own_architecture() -> str:
+    """Of the GPU; the driver counts whom it is asked by."""
+    return f"SM{os.environ['LOOKOUT_TEST_CAPABILITY'].replace('.', '')}"
 
 
 class _DeviceMemory:
@@ -386,9 +413,18 @@ class ICudaEngine:
     def create_engine_inspector(self) -> EngineInspector:
         return EngineInspector(self)
 
-    def create_execution_context(self, strategy: Any = None) -> IExecutionContext | None:
-        owns = MAJOR == 8 or strategy in (None, ExecutionContextAllocationStrategy.STATIC)
-        return self._context(_DeviceMemory if owns else None)
+    def create_execution_context(self, given: Any = None) -> IExecutionContext | None:
+        config = given if RTX and isinstance(given, IRuntimeConfig) else None
+        owns = MAJOR == 8 or (config.memory if config else given) in (None, ExecutionContextAllocationStrategy.STATIC)
+        made = self._context(_DeviceMemory if owns else None)
+        if made:
+            made.config = config
+        return made
+
+    if RTX:
+
+        def create_runtime_config(self) -> IRuntimeConfig:
+            return IRuntimeConfig(self)
 
     @property
     def memory_of_a_context(self) -> int:
@@ -446,6 +482,7 @@ class EngineInspector:
 
 class IExecutionContext:
     profiler: Any = None
+    config: IRuntimeConfig | None = None
 
     def __init__(self, engine: ICudaEngine, memory: _DeviceMemory | None) -> None:
         self.engine = engine
@@ -489,12 +526,28 @@ class IExecutionContext:
         known = len(self._addresses) == self.engine.num_io_tensors and len(self._shapes) == len(self.engine.inputs)
         if _fails("execute_async_v3") or not known or not self.activations:
             return False
+        if RTX:
+            self._compile()
         for row, took in _LAYERS if self.profiler else ():
             self.profiler.report_layer_time(row["Name"], took)
         run = _Run(weakref.ref(self), self.generation, dict(self._shapes), dict(self._addresses))
         number = next(_numbers)
         _runs[number] = run
         return int(_cuda.cuLaunchHostFunc(ctypes.c_void_p(stream_handle), _CALLBACK, ctypes.c_void_p(number))) == 0
+
+    if RTX:
+
+        def _compile(self) -> None:
+            """Of its shape, as it is configured; what a graph would keep must not be the general kernels."""
+            if self.config is None or self.config.dynamic_shapes_kernel_specialization_strategy.name != "EAGER":
+                failures.append("a context runs general kernels")
+            elif self.config.cuda_graph_strategy.name != "DISABLED":
+                failures.append("a context captures graphs of its own")
+            elif self.config.cache:
+                self.config.cache.add(json.dumps([self.engine.header, sorted(self._shapes.items())]))
+
+        def is_stream_capturable(self, stream: int) -> bool:
+            return bool(stream) and "REQUIRE_USER_ALLOCATION" in self.engine.header["flags"]
 
     if MAJOR == 8:
 
@@ -583,6 +636,58 @@ class ExecutionContextAllocationStrategy(Enum):
     ON_PROFILE_CHANGE = 1
     USER_MANAGED = 2
 
+
+class IRuntimeCache:
+    """Kernels that were compiled for this card: here, what they were compiled for."""
+
+    def __init__(self, engine: ICudaEngine) -> None:
+        self._engine = engine  # the stricter of what bindings may do: it must be released first
+        self._head = f"kernels of {VERSION} for {_own_architecture()}"
+        self._kernels: set[str] = set()
+
+    def add(self, kernel: str) -> None:
+        called["compile"] += kernel not in self._kernels
+        self._kernels.add(kernel)
+
+    def serialize(self) -> bytes:
+        return "\n".join((self._head, *sorted(self._kernels))).encode()
+
+    def deserialize(self, blob: bytes) -> bool:
+        head, *kernels = blob.decode().split("\n")
+        if head != self._head:
+            return False
+        self._kernels.update(kernels)
+        return True
+
+
+class IRuntimeConfig:
+    """How contexts run."""
+
+    def __init__(self, engine: ICudaEngine) -> None:
+        self._engine = engine
+        self.memory: Any = None
+        self.cache: IRuntimeCache | None = None
+        self.dynamic_shapes_kernel_specialization_strategy: Any = None
+        self.cuda_graph_strategy: Any = None
+
+    def set_execution_context_allocation_strategy(self, strategy: Any) -> None:
+        self.memory = strategy
+
+    def create_runtime_cache(self) -> IRuntimeCache:
+        return IRuntimeCache(self._engine)
+
+    def set_runtime_cache(self, cache: IRuntimeCache) -> bool:
+        self.cache = cache
+        return True
+
+
+ComputeCapability = _enum("ComputeCapability", ["NONE", "CURRENT", "SM75", "SM80", "SM86", "SM89", "SM120", "SM121"])
+EngineInvalidityDiagnostics = IntFlag("EngineInvalidityDiagnostics", ["VERSION_MISMATCH", "UNSUPPORTED_CC"])
+CudaGraphStrategy = _enum("CudaGraphStrategy", ["DISABLED", "WHOLE_GRAPH_CAPTURE"])
+DynamicShapesKernelSpecializationStrategy = _enum("Specialization", ["LAZY", "EAGER", "NONE"])
+
+if not RTX:
+    del ComputeCapability, EngineInvalidityDiagnostics, CudaGraphStrategy, DynamicShapesKernelSpecializationStrategy
 
 if MAJOR > 8:
 

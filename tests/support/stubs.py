@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.daemon import ROOT
 from tests.support.driver import built
 
-VERSIONS = ("8.6.1", "10.16.1", "11.4.0")
+VERSIONS = ("8.6.1", "10.16.1", "11.4.0", "rtx-1.7.1")
 KERNELS = ROOT / "build" / "stand-ins" / "kernels"  # compiled once for all, because that takes longer than a test
 _LIMIT_S = 600
 
@@ -21,14 +21,17 @@ def environment(folder: Path, version: str = VERSIONS[0]) -> dict[str, str]:
 
     Args:
         folder: empty; for libraries, modules and engines.
-        version: of TensorRT.
+        version: of TensorRT, as tests/support/fake_tensorrt.py has it; a GPU that it runs on goes with it.
     """
     built(folder, "cuda", "nvcuvid")
     share_kernels(folder / "cache")
-    (folder / "tensorrt.py").write_text("from tests.support.fake_tensorrt import *\n")
+    is_rtx = version.startswith("rtx-")
+    module = "tensorrt_rtx" if is_rtx else "tensorrt"
+    (folder / f"{module}.py").write_text("from tests.support.fake_tensorrt import *\n")
     return {
         **os.environ,
         "LOOKOUT_TEST_TENSORRT": version,
+        "LOOKOUT_TEST_CAPABILITY": "8.9" if is_rtx else "9.0",
         "LD_LIBRARY_PATH": str(folder),
         "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
         "CACHE_DIRECTORY": str(folder / "cache"),

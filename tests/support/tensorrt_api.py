@@ -1,6 +1,7 @@
 """Lists the API of the real TensorRT bindings without a GPU: as a script it prints {class: names} as JSON.
 
-usage: tensorrt_api.py FOLDER VERSION      (the unpacked wheel of tensorrt_cu13_bindings, and its major version)
+usage: tensorrt_api.py FOLDER VERSION      (the unpacked wheel of tensorrt_cu13_bindings, and its major version; or rtx,
+                                            with tensorrt_rtx_cu13_bindings and its libraries, which load)
 
 The bindings want three libraries of several GB, those of 8.6 a fourth. Stand-ins that export the symbols they look for
 are enough to import them and to see every class.
@@ -12,6 +13,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 _SYMBOLS = {
     "nvinfer": (
@@ -32,6 +34,12 @@ _PARSERS = {
 
 def main() -> None:
     folder, major = Path(sys.argv[1]), sys.argv[2]
+    if major == "rtx":
+        sys.path.insert(0, str(folder))
+        import tensorrt_rtx_bindings
+
+        _print(tensorrt_rtx_bindings)
+        return
     for name, symbols in (_SYMBOLS | _PARSERS if major == "8" else _SYMBOLS).items():
         library = folder / f"lib{name}.so.{major}"
         source = "".join(f"void* {symbol}(void) {{ return 0; }}\n" for symbol in symbols.split())
@@ -41,8 +49,12 @@ def main() -> None:
         own.rename(library)
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     sys.path.insert(0, str(folder))
-    import tensorrt_bindings as trt
+    import tensorrt_bindings
 
+    _print(tensorrt_bindings)
+
+
+def _print(trt: Any) -> None:
     classes = {name: sorted(dir(getattr(trt, name))) for name in dir(trt) if isinstance(getattr(trt, name), type)}
     sys.stdout.write(json.dumps({"": sorted(dir(trt)), **classes}))
 

@@ -10,15 +10,16 @@ import pytest
 
 from tests.support.models import toy_model
 from tests.support.stubs import share_kernels
+from tests.trt.parts import BACKEND
 
 HERE = "LOOKOUT_TEST_TENSORRT" in os.environ
 collect_ignore_glob = [] if HERE else ["test_*.py"]
+collect_ignore = [] if BACKEND == "trt-rtx" else ["test_compiled_kernels.py"]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    import tensorrt
-
+    from tests.support import fake_tensorrt as tensorrt
     from tests.support import stubbed_cuda as cuda
 
     yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -14,8 +15,11 @@ from detectors.cuda import DeviceBuffer, Event, Stream
 from detectors.port import DeviceImage, HostImage, Options, PostprocessParams
 from detectors.trt.detector import TrtDetector
 from detectors.trt.lane import TrtLane
+from detectors.trt.library import load
+from detectors.trt.products import Name
 from tests.support.kernels import Nv12
 
+BACKEND: Name = "trt-rtx" if os.environ.get("LOOKOUT_TEST_TENSORRT", "").startswith("rtx-") else "trt"
 SIZES = ((64, 48), (63, 47), (1, 1), (200, 120))  # of host pictures; the last exceeds the reserved memory
 
 
@@ -25,9 +29,14 @@ def options_of(model: Path, folder: Path, **more: Any) -> Options:
     )
 
 
+def open_trt(options: Options) -> TrtDetector:
+    """With the TensorRT of this process."""
+    return TrtDetector(options, load(BACKEND))
+
+
 @contextmanager
 def opened(model: Path, folder: Path, **more: Any) -> Iterator[tuple[TrtDetector, TrtLane]]:
-    with closing(TrtDetector(options_of(model, folder, **more))) as detector, closing(detector.lane()) as lane:
+    with closing(open_trt(options_of(model, folder, **more))) as detector, closing(detector.lane()) as lane:
         yield detector, lane
 
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-import tensorrt
 
 from detectors.port import DetectorError
+from tests.support import fake_tensorrt as tensorrt
 from tests.support import stubbed_cuda as cuda
 from tests.support.kernels import noise_nv12
 from tests.trt.parts import SIZES, host_pictures, on_device, opened

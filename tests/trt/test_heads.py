@@ -9,11 +9,10 @@ import pytest
 
 from detectors.detections import plausible
 from detectors.port import PostprocessParams
-from detectors.trt.detector import TrtDetector
 from detectors.trt.kernels import decoding
 from tests.support.events import logged
 from tests.support.heads import FOLDER, compared, differences, options_of
-from tests.trt.parts import host_pictures
+from tests.trt.parts import host_pictures, open_trt
 
 _FIRST = ("rtdetr", "rtdetr-triple", "yolo11-pose", "yolov8-obb", "yolov8-seg")
 _ON_HOST = ("detr", "mobilenet", "resnet", "yolov8-cls")
@@ -25,7 +24,7 @@ def test_kernels_find_what_the_reference_finds(name: str, engines: Path, tmp_pat
     """In the same raw outputs, and nothing is decoded on the host. A batch gives the same as each of its pictures."""
     wanted = PostprocessParams(0.05, 0.5)
     options = options_of(name, tmp_path, wanted=wanted, max_batch=2, builder_level=0, cache=engines, precision="fp32")
-    with closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
+    with closing(open_trt(options)) as detector, closing(detector.lane()) as lane:
         assert detector.decoding is not None
         images = host_pictures(4)
         pairs = compared(detector, lane, images)
@@ -49,7 +48,7 @@ def test_kernels_that_find_other_boxes_are_not_used(
     """The kernels of another head stand for a compiler or a GPU that computes something else."""
     options = options_of(name, tmp_path, max_batch=2, builder_level=0, cache=engines, precision="fp32")
     monkeypatch.setitem(decoding._NAMES[file], head, wrong)
-    with logged() as logs, closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
+    with logged() as logs, closing(open_trt(options)) as detector, closing(detector.lane()) as lane:
         assert detector.decoding is None
         assert any("decoded on the CPU: its kernels find other boxes" in note for note in detector.info.notes)
         pairs = compared(detector, lane, host_pictures(2))

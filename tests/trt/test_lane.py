@@ -14,11 +14,12 @@ from onnx import TensorProto
 from detectors.detections import Detections
 from detectors.ort.detector import OrtDetector
 from detectors.port import DetectorError, DeviceImage, HostImage, Options, PostprocessParams, Region
-from detectors.trt.detector import TrtDetector, available
+from detectors.trt.library import load
+from detectors.trt.loading import available
 from tests.support import stubbed_cuda as cuda
 from tests.support.kernels import bgr_of, noise_nv12, region_of
 from tests.support.models import constant_model, toy_model
-from tests.trt.parts import SIZES, host_pictures, on_device, opened, options_of
+from tests.trt.parts import BACKEND, SIZES, host_pictures, on_device, open_trt, opened, options_of
 
 
 def _same(one: Detections, other: Detections) -> None:
@@ -51,7 +52,7 @@ def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, engines: 
     """Any size and rotation, larger than the reserved memory: results agree with the CPU."""
     options = options_of(toy, engines)
     with ExitStack() as stack:
-        detector = stack.enter_context(closing(TrtDetector(options)))
+        detector = stack.enter_context(closing(open_trt(options)))
         lane = stack.enter_context(closing(detector.lane()))
         kinds = [{"bt709": bt709, "full_range": full} for bt709 in (False, True) for full in (False, True)]
         nv12 = [noise_nv12((61, 47), **kind, turns=turns, seed=turns) for turns, kind in enumerate(kinds)]
@@ -79,7 +80,7 @@ def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, engines: 
 def test_max_detections_limits_the_boxes(toy: Path, engines: Path) -> None:
     """Candidates beyond `max_detections` are not reported as left out."""
     options = options_of(toy, engines, wanted=PostprocessParams(0.0, 0.99, 5, multi_label=True))
-    with closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
+    with closing(open_trt(options)) as detector, closing(detector.lane()) as lane:
         for one in lane.detect(host_pictures(3))[0]:
             assert (len(one), one.left_out) == (5, 0)
 
@@ -87,7 +88,7 @@ def test_max_detections_limits_the_boxes(toy: Path, engines: Path) -> None:
 @pytest.mark.parametrize("size", [(64, 48), (63, 47), (1, 1)])
 def test_a_sample_is_a_complete_picture_and_reused(toy: Path, engines: Path, size: tuple[int, int]) -> None:
     """G20: odd widths too; a second request allocates nothing."""
-    with closing(TrtDetector(options_of(toy, engines))) as detector, closing(detector.lane()) as lane:
+    with closing(open_trt(options_of(toy, engines))) as detector, closing(detector.lane()) as lane:
         sample = detector.sample(*size)
         taken = cuda.device_bytes()
         assert detector.sample(*size) is sample
@@ -110,7 +111,7 @@ def test_an_uploaded_picture_is_like_a_decoded_one(toy: Path, engines: Path) -> 
 def test_a_fixed_batch_size_gives_a_note(tmp_path: Path, engines: Path) -> None:
     """G12."""
     fixed = toy_model(tmp_path / "fixed.onnx", batch=2)
-    with closing(TrtDetector(options_of(fixed, engines))) as detector, closing(detector.lane()) as lane:
+    with closing(open_trt(options_of(fixed, engines))) as detector, closing(detector.lane()) as lane:
         assert detector.info.max_batch == 2
         assert any("batch size of 2" in line and "dynamic=True" in line for line in detector.info.notes)
         assert len(lane.detect(host_pictures(1))[0]) == 1
@@ -123,7 +124,7 @@ def test_nms_inside_limits_the_batch(toy: Path, tmp_path: Path, engines: Path) -
         model.metadata_props.add(key=key, value=value)
     file = tmp_path / "nms.onnx"
     onnx.save(model, file)
-    with closing(TrtDetector(options_of(file, engines))) as detector:
+    with closing(open_trt(options_of(file, engines))) as detector:
         assert detector.info.max_batch == 2
         assert any("NMS inside for batches up to 2, so 4 is not possible" in line for line in detector.info.notes)
 
@@ -132,7 +133,7 @@ def test_an_fp16_file_is_accepted(toy: Path, tmp_path: Path, engines: Path) -> N
     """G17: outputs become FP32."""
     half = toy_model(tmp_path / "half.onnx", kind=TensorProto.FLOAT16)
     pictures = host_pictures(3)
-    with closing(TrtDetector(options_of(half, engines))) as detector, closing(detector.lane()) as lane:
+    with closing(open_trt(options_of(half, engines))) as detector, closing(detector.lane()) as lane:
         found, _ = lane.detect(pictures)
     with (
         closing(OrtDetector(Options(toy, wanted=PostprocessParams(0.3)))) as reference,
@@ -149,7 +150,7 @@ def test_a_model_that_computes_nan_is_refused(tmp_path: Path, engines: Path, pre
     """G13: with a remedy if there is one."""
     broken = constant_model(tmp_path / "broken.onnx", (1, 1, 9, 9, float("nan"), 0))
     with pytest.raises(DetectorError) as caught:
-        TrtDetector(options_of(broken, engines, precision=precision))
+        open_trt(options_of(broken, engines, precision=precision))
     assert "computes NaN or infinity for a grey picture" in str(caught.value)
     assert ("set model.precision: fp32" in str(caught.value)) == (precision == "fp16")
     assert "\n" not in str(caught.value)
@@ -159,11 +160,11 @@ def test_an_input_of_bytes_is_refused(tmp_path: Path, engines: Path) -> None:
     """G17."""
     odd = toy_model(tmp_path / "bytes.onnx", kind=TensorProto.UINT8)
     with pytest.raises(DetectorError, match="export it with floating-point tensors"):
-        TrtDetector(options_of(odd, engines, precision="fp32"))
+        open_trt(options_of(odd, engines, precision="fp32"))
 
 
 def test_an_untested_version_is_reported() -> None:
     """In `available`, which `check`, the log and refusals show."""
-    import tensorrt
-
-    assert ("never run: 8.6 was" in available()) == (not tensorrt.__version__.startswith("8.6"))
+    library = load(BACKEND)
+    is_tested = library.builder.startswith("TensorRT 8.6.")
+    assert ("never run on a GPU by us: TensorRT 8.6 was" in available(library)) == (not is_tested)

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorrt
 
 from daemon.cli import invoke
 from detectors.cuda import CudaError
 from detectors.factory import engine_store
 from detectors.ranges import NvtxRanges
-from detectors.trt.detector import TrtDetector
+from detectors.trt.library import load
+from tests.support import fake_tensorrt as tensorrt
 from tests.support import stubbed_cuda as cuda
-from tests.trt.parts import host_pictures, options_of
+from tests.trt.parts import BACKEND, host_pictures, open_trt, options_of
 
 _LAUNCH_FAILED = 719
 
@@ -83,7 +83,7 @@ def test_an_engine_that_fails_is_one_line_and_leaves_nothing(
     tensorrt.fail_nth(call, 1)
     code, _, error = _profile(capsys, key, "--cache", engines)
     assert (code, error.count("\n")) == (2, 1), error
-    assert words.format(f"TensorRT {tensorrt.__version__}") in error
+    assert words.format(load(BACKEND).builder) in error
 
 
 class _Domain:
@@ -106,7 +106,7 @@ class _Domain:
 
 def test_a_lane_has_a_range_for_each_stage(toy: Path, engines: Path) -> None:
     domain = _Domain()
-    with closing(TrtDetector(options_of(toy, engines))) as detector:
+    with closing(open_trt(options_of(toy, engines))) as detector:
         detector.ranges = NvtxRanges(domain)
         with closing(detector.lane()) as lane:
             lane.detect(host_pictures(2))

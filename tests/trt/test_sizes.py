@@ -6,14 +6,13 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-import tensorrt
 
 from detectors.port import DetectorError
 from detectors.trt import kernels
-from detectors.trt.detector import TrtDetector
 from detectors.trt.memory_plan import batch_sizes
+from tests.support import fake_tensorrt as tensorrt
 from tests.support import stubbed_cuda as cuda
-from tests.trt.parts import host_pictures, opened, options_of
+from tests.trt.parts import host_pictures, open_trt, opened, options_of
 
 _MODEL = Path(__file__).resolve().parents[1] / "data" / "heads" / "yolov8.onnx"
 _SIZES = ((256, 160), (96, 192))  # beside the model's own, 128x128
@@ -35,7 +34,7 @@ def test_one_engine_has_a_profile_for_each(engines: Path) -> None:
 def test_lanes_allocate_the_planned_memory(engines: Path) -> None:
     """To the byte: buffers of the largest size, whatever the order of batches."""
     with ExitStack() as stack:
-        detector = stack.enter_context(closing(TrtDetector(options_of(_MODEL, engines, further_sizes=_SIZES, lanes=2))))
+        detector = stack.enter_context(closing(open_trt(options_of(_MODEL, engines, further_sizes=_SIZES, lanes=2))))
         before, graphs = cuda.device_bytes(), 2 * 3 * 3 * len(batch_sizes(4))
         lanes = [stack.enter_context(closing(detector.lane())) for _ in range(2)]
         planned = sum(size for name, size in detector.needs.rows(2, 4) if name not in _NOT_OURS)
@@ -49,9 +48,9 @@ def test_lanes_allocate_the_planned_memory(engines: Path) -> None:
 
 def test_less_memory_takes_lanes_of_all_sizes(engines: Path) -> None:
     options = options_of(_MODEL, engines, further_sizes=_SIZES, lanes=3)
-    with closing(TrtDetector(options)) as detector:
+    with closing(open_trt(options)) as detector:
         limit = detector.needs.total(2, 4)
-    with closing(TrtDetector(options_of(_MODEL, engines, further_sizes=_SIZES, lanes=3, memory_limit=limit))) as less:
+    with closing(open_trt(options_of(_MODEL, engines, further_sizes=_SIZES, lanes=3, memory_limit=limit))) as less:
         assert less.info.lanes == 2
         assert less.info.further_sizes == _SIZES
 
@@ -68,14 +67,14 @@ def test_a_size_that_is_not_open_is_refused(engines: Path) -> None:
 )
 def test_a_size_that_the_model_does_not_take_is_refused(engines: Path, size: tuple[int, int], words: str) -> None:
     with pytest.raises(DetectorError, match=f"an input_size of {size[0]}x{size[1]} is not possible: .*{words}"):
-        TrtDetector(options_of(_MODEL, engines, further_sizes=(size,)))
+        open_trt(options_of(_MODEL, engines, further_sizes=(size,)))
 
 
 def test_a_fixed_input_has_no_further_size(toy: Path, engines: Path) -> None:
     with pytest.raises(
         DetectorError, match="an input_size of 96x96 is not possible: the model's input is fixed at 64x64"
     ):
-        TrtDetector(options_of(toy, engines, further_sizes=((96, 96),)))
+        open_trt(options_of(toy, engines, further_sizes=((96, 96),)))
     with opened(toy, engines, further_sizes=((64, 64),)) as (detector, _):
         assert detector.info.further_sizes == ()
 

@@ -12,6 +12,7 @@ from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Message
 from tests.support.daemon import PATIENCE_S, Lookout, receive_until
 from tests.support.models import toy_model
+from tests.trt.parts import BACKEND
 
 _SOURCES, _SWAPS = 6, 2
 
@@ -22,7 +23,7 @@ def test_a_model_swap_loses_nothing(toy: Path, tmp_path: Path) -> None:
     picture = {"type": "synthetic", "width": 64, "height": 64, "fps": 20}
     config: dict[str, object] = {
         "sources": [{"id": f"s{number}", **picture} for number in range(_SOURCES)],
-        "model": {"path": str(toy), "backend": "trt", "max_batch": 4, "cache": str(tmp_path / "cache")},
+        "model": {"path": str(toy), "backend": BACKEND, "max_batch": 4, "cache": str(tmp_path / "cache")},
         "lanes": 2,
         "gpu": {"frame_size": [64, 64], "mps": "off"},
         "board": {"mode": "lossless"},

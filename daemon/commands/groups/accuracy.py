@@ -56,7 +56,9 @@ if TYPE_CHECKING:
 @LABELS
 @HEAD
 @takes_semantics
-@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu", "triton"]))
+@click.option(
+    "--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "trt-rtx", "cpu", "triton"])
+)
 @PROVIDER
 @PROVIDER_DEVICE
 @click.option("--confidence", type=click.FloatRange(0, 1), help="[default: 0.001, and 0.25 with --mot]")
@@ -276,7 +278,7 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
 @takes_semantics
 @INPUT_SIZE
 @click.option("--confidence", default=0.25, show_default=True, type=click.FloatRange(0, 1), help="That you run with.")
-@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
+@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "trt-rtx", "cpu"]))
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
 @takes_builder_level()
 @THREADS

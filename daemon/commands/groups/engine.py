@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,10 +44,20 @@ def engine() -> None:
 @engine.command()
 @click.argument("model", required=False, type=InputPath())
 @click.option("-c", "--config", type=ConfigFile(), help="What this configuration needs, instead of MODEL.")
+@click.option(
+    "--for",
+    "cards",
+    metavar="CARD,...",
+    help="Cards elsewhere, such as rtx30,rtx40,rtx50; without a GPU.",
+)
 @_MAX_BATCH
 @_takes_recipe(builder_level=3)
-def build(model: Path | None, config: Path | None, **recipe: Any) -> int:
-    """Build the engine of MODEL, or of a configuration, unless it is there; minutes, with a line now and then."""
+def build(model: Path | None, config: Path | None, cards: str | None, **recipe: Any) -> int:
+    """Build the engine of MODEL, or of a configuration, unless it is there; minutes, with a line now and then.
+
+    With --for, a few seconds: the two files of the engine are then copied to the machines with such cards, into
+    `engines` in their cache folder. There `run` takes them if the model and all that shapes the engine are the same.
+    """
     from daemon.commands import engines
     from daemon.config.load import load
     from daemon.config.root import LogConfig
@@ -56,9 +67,17 @@ def build(model: Path | None, config: Path | None, **recipe: Any) -> int:
 
     if (model is None) == (config is None):
         raise click.UsageError("give either MODEL, an ONNX file, or -c CONFIG")
-    options = options_of(load(config)) if config else Options(cast("Path", model), **recipe)
+    loaded = load(config) if config else None
+    if cards is not None and loaded and loaded.model.backend not in ("auto", "trt-rtx"):
+        raise LookoutError(f"--for builds engines for trt-rtx, and model.backend of {config} is {loaded.model.backend}")
+    options = options_of(loaded) if loaded else Options(cast("Path", model), **recipe)
+    if recipe["cache"]:
+        options = replace(options, cache=recipe["cache"])
     with logging(LogConfig(format="console")):
-        engines.build(options)
+        if cards is None:
+            engines.build(loaded.model.backend if loaded else "auto", options)
+        else:
+            engines.build_for([name.strip().lower() for name in cards.split(",")], options)
     return 0
 
 

@@ -166,7 +166,7 @@ def events(
 
 @click.command()
 @click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=1), help="How long.")
-@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
+@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "trt-rtx", "cpu"]))
 @click.option("--dashboard", is_flag=True, help="Until Ctrl-C, with the page in a browser.")
 def demo(seconds: float, backend: str, dashboard: bool) -> int:
     """Show Lookout at work on a drawn street, with the model that comes with it, and compare with the truth."""
