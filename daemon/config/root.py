@@ -11,6 +11,7 @@ from daemon.batch_config import BatchConfig, check_batch
 from daemon.config.events import EventsConfig, check_events
 from daemon.config.http import DashboardConfig, HttpConfig, check_dashboard, check_http
 from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig, check_names
+from daemon.config.models import SINGLE, check_models, for_model, models_of
 from daemon.config.publisher import PublisherConfig, check_publisher
 from daemon.config.section import Seconds, Section
 from daemon.config.sources import (
@@ -66,6 +67,9 @@ class Config(Section, frozen=True, kw_only=True):
 
     model: ModelConfig
     """the detection model: docs/models.md"""
+    models: dict[str, ModelConfig] = {}
+    """several instead, by name, such as {people: {path: people.onnx}, plates: {path: plates.onnx}}, each with the keys
+    of `model`; a source names its own in `model`"""
     lanes: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     """threads that detect side by side on the one model; on a GPU more may be faster: docs/operations.md"""
     capture_processes: Literal["auto"] | Annotated[int, msgspec.Meta(ge=0, le=16)] = "auto"
@@ -105,6 +109,19 @@ class Config(Section, frozen=True, kw_only=True):
     """lines for people, or for programs that collect them: docs/operations.md"""
 
     @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names of all models; one empty name for `model`."""
+        return tuple(self.models) or (SINGLE,)
+
+    def for_model(self, name: str) -> Config:
+        """The configuration as one of several models has it; see `daemon.config.models.for_model`."""
+        return for_model(self, name) if self.models else self
+
+    def models_of(self, source: SourceConfig) -> tuple[str, ...]:
+        """The names of the models that look at a source."""
+        return models_of(self, source)
+
+    @property
     def active(self) -> list[SourceConfig]:
         """The sources that are enabled."""
         return [source for source in self.sources if source.enabled]
@@ -113,7 +130,7 @@ class Config(Section, frozen=True, kw_only=True):
         """How the objects of a source are tracked; None if they are not."""
         own = source.tracking
         if isinstance(own, SourceTracking):
-            changed = {name: getattr(own, name) for name in own.__struct_fields__}
+            changed = {name: getattr(own, name) for name in own.__struct_fields__ if name != "model"}
             changed = {name: value for name, value in changed.items() if value is not None}
             return msgspec.structs.replace(self.tracking, **changed) if own.enabled else None
         return self.tracking if own or (own is None and self.tracking.enabled) else None
@@ -145,7 +162,9 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
         if other is not None:
             raise ConfigError(f"sources[{index}].id: {source.id!r} and {other!r} differ in nothing but their case")
         seen[source.id.lower()] = source.id
-    _check_sizes(config)
+    check_models(config)
+    for name in config.model_names:
+        _check_sizes(config.for_model(name))
     for index, source in enumerate(config.sources):
         if source.rules and config.tracking_of(source) is None:
             raise ConfigError(f"sources[{index}].rules: rules need tracks; set tracking: true for this source as well")

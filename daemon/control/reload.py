@@ -28,7 +28,8 @@ class Change:
     removed: ids.
     changed: sources that must reconnect.
     refiltered: sources with new confidence, labels, tracking, rules, roi, tiles or input size only.
-    model: the model or its options have changed, or a source needs a lower threshold or another input size.
+    models: names of models that have changed, or whose options have, or of which a source needs a lower threshold or
+        another input size.
     settings: other keys, such as `log.level`.
     """
 
@@ -36,7 +37,7 @@ class Change:
     removed: list[str]
     changed: list[SourceConfig]
     refiltered: list[SourceConfig]
-    model: bool
+    models: list[str]
     settings: list[str] = field(default_factory=list)
 
     @property
@@ -48,7 +49,9 @@ class Change:
             "changed": [source.id for source in (*self.changed, *self.refiltered)],
             "settings": self.settings,
         }
-        return {**{name: ids for name, ids in rows.items() if ids}, **({"model": True} if self.model else {})}
+        named = [name for name in self.models if name]
+        models: dict[str, object] = {"models": named} if named else {"model": True} if self.models else {}
+        return {**{name: ids for name, ids in rows.items() if ids}, **models}
 
 
 def difference(old: Config, new: Config) -> Change:
@@ -83,7 +86,7 @@ def difference(old: Config, new: Config) -> Change:
         removed=[id for id in before if id not in after],
         changed=[source for source in both if source not in refiltered],
         refiltered=refiltered,
-        model=not (is_same_model(old.model, new.model) and suits(old, new)),
+        models=[name for name in new.model_names if not is_served(old.for_model(name), new.for_model(name))],
         settings=[
             f"{name}.{key}"
             for name, keys in hot.items()
@@ -91,6 +94,11 @@ def difference(old: Config, new: Config) -> Change:
             if getattr(getattr(new, name), key) != value
         ],
     )
+
+
+def is_served(old: Config, new: Config) -> bool:
+    """Whether the model of one configuration serves the sources of another."""
+    return is_same_model(old.model, new.model) and suits(old, new)
 
 
 def is_same_model(one: ModelConfig, other: ModelConfig) -> bool:

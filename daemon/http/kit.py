@@ -87,7 +87,7 @@ def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable
         read: reads the configuration file.
     """
     figures = Figures(
-        model=lambda: parts.lanes.info,
+        model=lambda: parts.model,
         publisher=parts.publishing.publisher.metrics,
         report=lambda: parts.monitor.last,
         refused=lambda: api.access.refused,
@@ -119,7 +119,7 @@ def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable
 
 
 def _facts(parts: DaemonParts, store: SourceStore | None, fleet: FleetParts | None) -> dict[str, object]:
-    model, config = parts.lanes.info, parts.changes.config
+    model, config = parts.model, parts.changes.config
     return {
         "instance": parts.core.instance,
         "endpoint": parts.endpoint,

@@ -183,6 +183,15 @@ class FrameBoard:
                 self._call_lane()
             return done
 
+    def has_room(self, source: str, hold_ns: int) -> bool:
+        """Whether `put` takes a frame of a source now; if not, its capture is woken when it may."""
+        with self._lock:
+            queue = self._queues.get(source)
+            if self._closed or queue is None or queue.gone:
+                return True  # it is dropped, and counted
+            queue.waits_for_room = not self._takes(queue, hold_ns)
+            return not queue.waits_for_room
+
     def put_all(self, frames: Iterable[Frame]) -> None:
         """Add several frames; frames without room are dropped."""
         with self._lock:
@@ -353,20 +362,24 @@ class FrameBoard:
             self._ledger.drop(frame.info, "shutdown" if self._closed else "removed")
             return True
         frames = queue.frames
-        if queue.replaces and frames:
-            if not give_up and self._clock.monotonic_ns() - frames[-1].info.captured_ns < hold_ns:
-                queue.waits_for_room = True
-                return False
-            self._ledger.drop(frames.popleft().info, "superseded")
-        elif len(frames) >= queue.depth:
+        if not self._takes(queue, 0 if give_up else hold_ns):
             if give_up:
                 self._ledger.drop(frame.info, give_up)
             queue.waits_for_room = not give_up
             return give_up is not None
+        if queue.replaces and frames:
+            self._ledger.drop(frames.popleft().info, "superseded")
         frames.append(frame)
         if not (queue.in_flight or source in self._ready):
             self._ready[source] = None
         return True
+
+    def _takes(self, queue: _Queue, hold_ns: int) -> bool:
+        """Whether a queue has room, or a frame that may be replaced."""
+        if queue.replaces:
+            frames = queue.frames
+            return not (hold_ns and frames) or self._clock.monotonic_ns() - frames[-1].info.captured_ns >= hold_ns
+        return len(queue.frames) < queue.depth
 
     def _is_worth_taking(self) -> bool:
         waiting = len(self._ready)

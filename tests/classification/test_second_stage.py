@@ -70,7 +70,7 @@ class Street:
         found = tracks_of(boxes, dict.fromkeys(boxes, label))
         frame = Frame(frame_at(seconds, self._seq, (400, 400), source), picture)
         self._seq += 1
-        self.second.on_batch([frame], [found], LABELS)
+        self.second.on_batch([frame], [found], LABELS, "")
 
     def classify(self) -> int:
         """Let the classifier look; how many looks."""

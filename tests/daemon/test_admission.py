@@ -52,7 +52,7 @@ def test_a_picture_of_another_size_costs_what_it_takes() -> None:
     """By its measured rate; tiles of it as many times."""
     shares: dict[str, Quota] = {}
     costs = PictureCosts((640, 640), {(640, 640): 60.0, (1280, 736): 20.0})
-    admission = Admission("degrade", capacity=60 / 0.9, cost=costs)
+    admission = Admission("degrade", capacity=60 / 0.9, cost=lambda _, size: costs(size) if size else 1)
     admission.set_sizes({"wide": (1280, 736)})
     for name in ("wide", "plain"):
         admission.admit(name, 30.0, lambda share, name=name: shares.update({name: share}))  # type: ignore[misc]
@@ -61,7 +61,7 @@ def test_a_picture_of_another_size_costs_what_it_takes() -> None:
     assert [share.fps for share in shares.values()] == [pytest.approx(6.0)] * 2
     admission.set_sizes({})
     assert [share.fps for share in shares.values()] == [pytest.approx(15.0)] * 2
-    refusing = Admission("refuse", capacity=60 / 0.9, cost=costs)
+    refusing = Admission("refuse", capacity=60 / 0.9, cost=lambda _, size: costs(size) if size else 1)
     refusing.set_sizes({"wide": (1280, 736)})
     with pytest.raises(SourceError, match=r"asks for 90 pictures/s \(3 for a frame\)"):
         refusing.admit("wide", 30.0, lambda _: None).result()

@@ -354,7 +354,7 @@ class Rig:
         ledger = self.app.ledger
         for source, count in ledger.counts().items():
             assert count.in_flight == 0, f"{source}: {count} do not add up"
-        for source in ledger.sources:
+        for source in ledger.accounts:
             counts = ledger.counts_of(source)
             assert counts.in_flight == 0, f"{source}, which is gone: {counts} do not add up"
             if self._runner.ident is not None:

@@ -344,7 +344,7 @@ def test_accounts_of_sources_that_are_gone_do_not_grow() -> None:
         if number % 50 == 0:
             ledger.drain()
             ledger.forget_removed()
-    assert len(ledger.sources) < 2 * MAX_GONE
+    assert len(ledger.accounts) < 2 * MAX_GONE
     assert ledger.add(f"guest-{number}") == 1  # one that was there lately goes on
     assert list(ledger.counts()) == ["cam", f"guest-{number}"]
 
