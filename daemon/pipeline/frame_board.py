@@ -9,15 +9,16 @@ messages need no reordering.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from daemon.clock import Clock
+from daemon.pipeline.batch import Batch
 from daemon.pipeline.drop_causes import GiveUp
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
+from daemon.pipeline.source_queue import SourceQueue
 from daemon.system.stop_token import StopToken
 from detectors.port import Size
 
@@ -43,43 +44,6 @@ class BoardRules:
     lanes: int = 1
     batch: int | None = None
     gather: bool = False
-
-
-class Batch:
-    """Frames that a lane has taken.
-
-    Attributes:
-        frames: empty if none came in time.
-        size: input size at which the model looks at them; None for its own.
-        claimed: the lane accounts for the frames. `abandon` accounts for frames that no lane has claimed.
-    """
-
-    __slots__ = ("claimed", "frames", "size")
-
-    def __init__(self, frames: list[Frame], size: Size | None = None) -> None:
-        self.frames, self.size = frames, size
-        self.claimed = not frames
-
-
-class _Queue:
-    """One source's frames.
-
-    Attributes:
-        in_flight: a lane has a frame of the source.
-        gone: the source was removed while it was in flight.
-        waits_for_room: the capture thread waits for room, or until its last frame is in the outbox.
-        wake: wakes the capture thread; None before it listens, and once the source is gone.
-        replaces: a newer frame replaces an older one.
-        depth: maximum number of frames.
-    """
-
-    __slots__ = ("depth", "frames", "gone", "in_flight", "replaces", "waits_for_room", "wake")
-
-    def __init__(self) -> None:
-        self.frames: deque[Frame] = deque()
-        self.replaces, self.depth = False, 1
-        self.in_flight = self.gone = self.waits_for_room = False
-        self.wake: Callable[[], None] | None = None
 
 
 class FrameBoard:
@@ -112,7 +76,7 @@ class FrameBoard:
         self._pictures: Mapping[str, int] = {}  # replaced as a whole
         self._sizes: Mapping[str, Size] = {}  # likewise
         self._lock = threading.Lock()
-        self._queues: dict[str, _Queue] = {}
+        self._queues: dict[str, SourceQueue] = {}
         self._most_sources = 0
         # Sources with frames for a lane, longest waiting first. A frame that replaces another keeps the place.
         self._ready: dict[str, None] = {}
@@ -132,7 +96,7 @@ class FrameBoard:
         """
         with self._lock:
             replaces = self.live and not patient
-            queue = self._queues.setdefault(source, _Queue())
+            queue = self._queues.setdefault(source, SourceQueue())
             queue.gone, queue.replaces = False, replaces
             queue.depth = PATIENT_DEPTH if self.live and patient else self._depth
             self._most_sources = self._share()
@@ -151,6 +115,32 @@ class FrameBoard:
             else:
                 del self._queues[source]
             self._most_sources = self._share()
+
+    def hold(self, source: str) -> None:
+        """Give no frame of a source to a lane before `free`, once for each call."""
+        with self._lock:
+            self._queues[source].held += 1
+            self._ready.pop(source, None)
+
+    def free(self, source: str) -> None:
+        """See `hold`. The source may be removed by now."""
+        with self._lock:
+            queue = self._queues.get(source)
+            if queue is not None and queue.held:
+                queue.held -= 1
+                if queue.frames and not (queue.in_flight or queue.held):
+                    self._ready[source] = None
+                self._call_lane()
+
+    def after_last(self, source: str, call: Callable[[], None]) -> bool:
+        """Call a function when the last frames of a removed source are through, from a lane and without the lock; False
+        if none is in flight."""
+        with self._lock:
+            queue = self._queues.get(source)
+            if queue is None or not queue.gone:
+                return False
+            queue.after_last.append(call)
+            return True
 
     def set_pictures(self, pictures: Mapping[str, int]) -> None:
         """Set the pictures that the model sees for a frame of each source, where they are several."""
@@ -265,7 +255,7 @@ class FrameBoard:
             sources = more
         return frames
 
-    def _set_in_flight(self, source: str, queue: _Queue) -> None:
+    def _set_in_flight(self, source: str, queue: SourceQueue) -> None:
         if not queue.in_flight:
             queue.in_flight = True
             self._in_flight += 1
@@ -287,22 +277,28 @@ class FrameBoard:
     def release(self, batch: Batch) -> None:
         """The results are in the outbox: other batches may have frames of these sources."""
         sources = [frame.info.source for frame in batch.frames]
+        calls: list[Callable[[], None]] = []
         with self._lock:
             # Order by each source's last frame in the batch, so that a source with two frames does not go first again.
             for source in reversed(dict.fromkeys(reversed(sources))):
                 self._in_flight -= 1
                 queue = self._queues[source]
                 queue.in_flight = False
+                if queue.after_last:
+                    calls += queue.after_last
+                    queue.after_last.clear()
                 if queue.gone:
                     del self._queues[source]
                     self._most_sources = self._share()
                     continue
-                if queue.frames:
+                if queue.frames and not queue.held:
                     self._ready[source] = None
                 if queue.waits_for_room:
                     self._tell(queue)
             if not self._gather:  # otherwise the calling lane takes the next batch
                 self._call_lane()
+        for call in calls:
+            call()
 
     def call_lane(self) -> None:
         """A lane has retired: wake another."""
@@ -325,7 +321,7 @@ class FrameBoard:
             self._closed = True
             self._filled.notify_all()
             for queue in self._queues.values():
-                _wake(queue)
+                queue.tell()
 
     @property
     def drained(self) -> bool:
@@ -370,11 +366,11 @@ class FrameBoard:
         if queue.replaces and frames:
             self._ledger.drop(frames.popleft().info, "superseded")
         frames.append(frame)
-        if not (queue.in_flight or source in self._ready):
+        if not (queue.in_flight or queue.held or source in self._ready):
             self._ready[source] = None
         return True
 
-    def _takes(self, queue: _Queue, hold_ns: int) -> bool:
+    def _takes(self, queue: SourceQueue, hold_ns: int) -> bool:
         """Whether a queue has room, or a frame that may be replaced."""
         if queue.replaces:
             frames = queue.frames
@@ -392,15 +388,7 @@ class FrameBoard:
             if self._waiting_lanes:
                 self._filled.notify()
 
-    def _tell(self, queue: _Queue) -> None:
+    def _tell(self, queue: SourceQueue) -> None:
         """Wake a thread that waits for room only when there is some for several frames."""
         if len(queue.frames) <= queue.depth // 2:
-            _wake(queue)
-
-
-def _wake(queue: _Queue) -> None:
-    """Wake the capture thread, if it waits."""
-    if queue.waits_for_room:
-        queue.waits_for_room = False
-        if queue.wake is not None:
-            queue.wake()
+            queue.tell()

@@ -11,7 +11,8 @@ from typing import Protocol
 import structlog
 from msgspec import UNSET
 
-from daemon.pipeline.frame_board import Batch, FrameBoard
+from daemon.pipeline.batch import Batch
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -38,8 +39,12 @@ class ModelBoards:
     def add(self, source: str, *, patient: bool = False) -> None:
         """Accept frames of a source that the ledger has an account of."""
         row = self._row_of(source)
-        for board, _ in row:
+        own = [board for board, _ in row]
+        for board in own:
             board.add(source, patient=patient)
+        for former in self._boards.values():
+            if former not in own:
+                _follow(source, own, former)
         self._rows[source] = row
 
     def remove(self, source: str) -> None:
@@ -95,3 +100,12 @@ class ModelBoards:
 def _as(frame: Frame, account: str) -> Frame:
     """A frame in an account of its source. Both have the picture, which is free when nobody has it any more."""
     return Frame(replace(frame.info, account=account), frame.image) if account else frame
+
+
+def _follow(source: str, boards: Sequence[FrameBoard], former: FrameBoard) -> None:
+    """Have frames of a source wait for its last ones on the board of a model that it had before, so that they stay in
+    order."""
+    for board in boards:
+        board.hold(source)
+        if not former.after_last(source, partial(board.free, source)):
+            board.free(source)

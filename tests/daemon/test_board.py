@@ -7,7 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from daemon.pipeline.frame_board import Batch, BoardRules, FrameBoard
+from daemon.pipeline.batch import Batch
+from daemon.pipeline.frame_board import BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.system.stop_token import StopToken
