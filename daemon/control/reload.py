@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from daemon.config.sources import SourceConfig
     from detectors.port import Size
 
-_HOT = ("sources", "model", "tracking")
+_HOT = ("sources", "model", "models", "tracking")
 _HOT_KEYS = {"log": ("level",), "monitor": ("interval_s", "stall_after_s")}
 _WITHOUT_RECONNECT = ("confidence", "labels", "tracking", "rules", "roi", "tiles", "input_size")  # keys of a source
 
@@ -69,8 +69,12 @@ def difference(old: Config, new: Config) -> Change:
     cold = [
         name for name in old.__struct_fields__ if name not in _HOT and getattr(old, name) != getattr(compared, name)
     ]
-    if old.model.backend != new.model.backend:
-        cold.append("model.backend")
+    if old.model_names != new.model_names:
+        cold.append("the names of models")
+    else:
+        for name in old.model_names:
+            if old.for_model(name).model.backend != new.for_model(name).model.backend:
+                cold.append(f"models.{name}.backend" if name else "model.backend")
     if cold:
         raise ConfigError(f"{', '.join(cold)}: cannot change while running: restart, or undo the change")
     before = {source.id: source for source in old.active}
