@@ -56,9 +56,14 @@ def build(model: Path | None, config: Path | None, **recipe: Any) -> int:
 
     if (model is None) == (config is None):
         raise click.UsageError("give either MODEL, an ONNX file, or -c CONFIG")
-    options = options_of(load(config)) if config else Options(cast("Path", model), **recipe)
+    if config:
+        whole = load(config)
+        wanted = [options_of(whole.for_model(name)) for name in whole.model_names]
+    else:
+        wanted = [Options(cast("Path", model), **recipe)]
     with logging(LogConfig(format="console")):
-        engines.build(options)
+        for options in wanted:
+            engines.build(options)
     return 0
 
 

@@ -28,6 +28,7 @@ export class FrameLog {
       this.frames = [];
     }
     const frames = this.frames;
+    if (this.addToOther(message)) return;
     if (message.pts === null || !frames.length || message.pts > this.newest.pts) {
       frames.push(message);
       this.heardAt = performance.now();
@@ -37,6 +38,18 @@ export class FrameLog {
     while (end < frames.length && frames[end].pts < oldest) end += 1;
     if (end) frames.splice(0, end);
     for (const listener of this.listeners) listener(message);
+  }
+
+  /** Add the boxes of one model to those of another that has looked at the same frame; false if none has. */
+  addToOther(message) {
+    if (message.model.id === undefined) return false;
+    const index = message.pts === null ? this.frames.length - 1 : this.after(message.pts) - 1;
+    const other = this.frames[index];
+    if (!other || other.seq !== message.seq || other.model.id === message.model.id) return false;
+    const detections = [...named(other), ...named(message)];
+    this.frames[index] = { ...other, detections };
+    for (const listener of this.listeners) listener(this.frames[index]);
+    return true;
   }
 
   /**
@@ -80,6 +93,11 @@ export class FrameLog {
     if (before && after) return { kind: "dropped", before, after, cause: causeBetween(before, after) };
     return { kind: before || !this.frames.length ? "pending" : "unknown", before };
   }
+}
+
+/** The boxes of a message, each with the name of its model. */
+function named({ model, detections }) {
+  return detections.map((found) => ({ model: model.id, ...found }));
 }
 
 /**
