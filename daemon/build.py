@@ -57,7 +57,7 @@ def build(
     health = open_health(config.monitor, life, clock, stop)
     ledger = Ledger()
     for source in config.active:
-        ledger.add(source.id, config.models_of(source))
+        ledger.add(source.id, config.accounts_of(source))
     core = Core(
         config=config,
         instance=secrets.token_hex(4),

@@ -457,7 +457,7 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class AccountMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """The frames of a source at one of several models that look at it; as in `SourceMetrics`."""
+    """The frames of a source at one of the models that look at it; as in `SourceMetrics`."""
 
     published_fps: float
     captured: int
@@ -468,7 +468,7 @@ class AccountMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several models: rates over the interval, counters since the start over the sources that it looks at now.
+    """One of several models: rates over the interval, counters since the start, of the sources that it looks at now.
 
     Attributes:
         name, digest, precision, backend: as in `detections`.
@@ -499,7 +499,7 @@ class SourceMetrics(msgspec.Struct, frozen=True, kw_only=True):
         passed_over: packets of video that are no frames of the source, by kind. `other_video`: of a video stream that
             is not read. `attached_picture`: of a cover or a thumbnail. `no_picture`: parameter sets and the like,
             without a picture. `not_shown`: pictures that the recording does not show.
-        models: by name, where several models look at the source; the sum is above.
+        models: that look at it, by name; the sum is above. Empty where the configuration has `model`.
     """
 
     state: State

@@ -121,6 +121,11 @@ class Config(Section, frozen=True, kw_only=True):
         """The names of the models that look at a source."""
         return models_of(self, source)
 
+    def accounts_of(self, source: SourceConfig) -> dict[str, str]:
+        """The names of its accounts in the ledger, by model."""
+        several = len(self.models) > 1
+        return {name: f"{source.id}/{name}" if several else source.id for name in self.models_of(source)}
+
     @property
     def active(self) -> list[SourceConfig]:
         """The sources that are enabled."""

@@ -49,7 +49,7 @@ class Interval:
         rows = self.now[source]
         count, before = together([*rows.values()]), self.before.get(source, rows)
         captured = sum(row.captured - before.get(model, row).captured for model, row in rows.items())
-        (first, *others) = rows.values()
+        (first, *others), is_named = rows.values(), any(rows)
         return SourceMetrics(
             state=state,
             captured_fps=round(captured / self.seconds, 2),
@@ -60,7 +60,7 @@ class Interval:
             in_flight=count.in_flight,
             latency=self._latency([*rows.values()]) if others else latencies[first.place],
             passed_over=dict(count.passed_over),
-            models=self._accounts(source, latencies) if others else {},
+            models=self._accounts(source, latencies) if is_named else {},
         )
 
     def _accounts(self, source: str, latencies: list[dict[str, Percentiles] | None]) -> dict[str, AccountMetrics]:

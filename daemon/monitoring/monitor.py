@@ -249,7 +249,7 @@ class FrameFile:
 
 def describe(rows: Rows, accounts: Sequence[str]) -> list[dict[str, object]]:
     """Rows as dictionaries: a published frame with its stages in ns, a dropped one with its cause; and its model, where
-    several look at its source."""
+    there are several."""
     lines: list[dict[str, object]] = []
     for row in rows.tolist():
         account, dropped, seq, captured_at, _, _, *stages = row

@@ -1,8 +1,8 @@
 """The accounts of all frames: fate and latencies.
 
-A source has an account, or one for each model that looks at it where they are several. For each account, at any moment:
-captured = published + dropped + in flight. Each frame has one row in each account, which the monitor drains later, so
-that the threads on a frame's path pay for one append.
+A source has an account, or where there are several models one for each that looks at it. For each account, at any
+moment: captured = published + dropped + in flight. Each frame has one row in each account, which the monitor drains
+later, so that the threads on a frame's path pay for one append.
 """
 
 from __future__ import annotations
@@ -157,14 +157,14 @@ class Ledger:
         for source in sources:
             self.add(source)
 
-    def add(self, source: str, models: Sequence[str] = ("",)) -> int:
+    def add(self, source: str, accounts: Mapping[str, str] | None = None) -> int:
         """Open the accounts of a source; returns the frames captured so far, if it was there before.
 
         Args:
-            models: that look at it.
+            accounts: by model; None for one account of the source's own name.
         """
+        accounts = accounts or {"": source}
         with self._lock:
-            accounts = {model: account_of(source, model, models) for model in models}
             for model, account in accounts.items():
                 if account not in self._index:
                     self._index[account] = self._new_place(account)
@@ -355,7 +355,12 @@ class Ledger:
                 for source, row in self._active.items()
             }
 
-    def counts_of(self, account: str) -> Counts:
+    def counts_of(self, source: str) -> Counts:
+        """Totals of a current or removed source."""
+        with self._lock:
+            return together([self._counts_of(place) for place in self._places[source]])
+
+    def counts_of_account(self, account: str) -> Counts:
         """Totals of an account, of a current or removed source."""
         with self._lock:
             return self._counts_of(self._index[account])
@@ -364,11 +369,6 @@ class Ledger:
         """The rows since the last call, as an array of ROW: published frames, then dropped ones."""
         found = [rows for rows in (self._sent.drain(), self._lost.drain()) if rows]
         return np.concatenate([np.frombuffer(rows, dtype=ROW) for rows in found] or [np.empty(0, ROW)])
-
-
-def account_of(source: str, model: str, models: Sequence[str]) -> str:
-    """The account of a source: its own id, or with the model where several look at it."""
-    return source if len(models) == 1 else f"{source}/{model}"
 
 
 def percentiles(rows: Rows) -> dict[str, Percentiles] | None:

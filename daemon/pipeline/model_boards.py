@@ -63,7 +63,8 @@ class ModelBoards:
             self._drop_removed(frame)
             return True
         if len(row) == 1:
-            return row[0][0].put(frame, give_up=give_up, hold_ns=hold_ns)
+            ((board, account),) = row
+            return board.put(_as(frame, account), give_up=give_up, hold_ns=hold_ns)
         source = frame.info.source
         if give_up is None and not all(board.has_room(source, hold_ns) for board, _ in row):
             return False
@@ -90,7 +91,7 @@ class ModelBoards:
 
     def _row_of(self, source: str) -> _Row:
         accounts = self._ledger.accounts_of(source)
-        return tuple((self._boards[model], account if len(accounts) > 1 else "") for model, account in accounts.items())
+        return tuple((self._boards[model], account) for model, account in accounts.items())
 
     def _drop_removed(self, frame: Frame) -> None:
         info = frame.info
@@ -99,7 +100,7 @@ class ModelBoards:
 
 def _as(frame: Frame, account: str) -> Frame:
     """A frame in an account of its source. Both have the picture, which is free when nobody has it any more."""
-    return Frame(replace(frame.info, account=account), frame.image) if account else frame
+    return Frame(replace(frame.info, account=account), frame.image)
 
 
 def _follow(source: str, boards: Sequence[FrameBoard], former: FrameBoard) -> None:

@@ -22,6 +22,12 @@ from lookoutd.messages import FrameClock
 from tests.support.clock import ManualClock
 
 IMAGE = HostImage(np.zeros((2, 2, 3), np.uint8))
+
+
+def accounts(source: str, *models: str) -> dict[str, str]:
+    return {model: f"{source}/{model}" for model in models}
+
+
 LOOKS = {"one": ("a",), "two": ("b",), "both": ("a", "b")}
 
 
@@ -35,7 +41,7 @@ class Boards:
 
     def __post_init__(self) -> None:
         for source, models in LOOKS.items():
-            self.ledger.add(source, models)
+            self.ledger.add(source, accounts(source, *models))
         rules = BoardRules(depth=self.depth, max_age_ns=10**9)
         sources = {model: [source for source, own in LOOKS.items() if model in own] for model in "ab"}
         self.each = {model: FrameBoard(own, self.ledger, self.clock, rules) for model, own in sources.items()}
@@ -74,7 +80,7 @@ def test_a_frame_goes_to_the_models_of_its_source(clock: ManualClock) -> None:
     first, second = boards.take("a"), boards.take("b")
     assert _seqs(first) == [("one", 0), ("both", 0)]
     assert _seqs(second) == [("two", 0), ("both", 0)]
-    assert [frame.info.account for frame in (*first.frames, *second.frames)] == ["", "both/a", "", "both/b"]
+    assert [frame.info.account for frame in (*first.frames, *second.frames)] == ["one/a", "both/a", "two/b", "both/b"]
     boards.publish("a", first)
     assert {model: (row.published, row.in_flight) for model, row in boards.counts("both").items()} == {
         "a": (1, 0),
@@ -188,16 +194,16 @@ def test_a_source_that_gets_another_model_goes_on_in_order(clock: ManualClock) -
     last = boards.take("a")
     boards.all.remove("one")
     boards.ledger.remove("one")
-    assert boards.ledger.add("one", ("b",)) == 1
+    assert boards.ledger.add("one", accounts("one", "b")) == 1
     boards.all.add("one")
     boards.put("one", 1)
     assert boards.take("b").frames == []
     boards.publish("a", last)
     assert _seqs(boards.take("b")) == [("one", 1)]
     boards.ledger.remove("one")
-    assert boards.ledger.add("one", ("a", "b")) == 2
-    assert [row.captured for row in boards.counts("one").values()] == [0, 0]
+    assert boards.ledger.add("one", accounts("one", "a", "b")) == 2
+    assert [row.captured for row in boards.counts("one").values()] == [1, 1]
     boards.ledger.captured("one")
     boards.ledger.remove("one")
-    assert boards.ledger.add("one", ("b",)) == 3
+    assert boards.ledger.add("one", accounts("one", "b")) == 3
     assert boards.counts("one")["b"].captured == 2

@@ -381,7 +381,7 @@ class Rig:
             assert count.in_flight == 0, f"{source}: {count} do not add up"
         published: Counter[str] = Counter()  # by source, at all of its models
         for source in ledger.accounts:
-            counts = ledger.counts_of(source)
+            counts = ledger.counts_of_account(source)
             assert counts.in_flight == 0, f"{source}, which is gone: {counts} do not add up"
             published[source.partition("/")[0]] += counts.published
         for source in published if self._runner.ident is not None else ():
