@@ -205,7 +205,7 @@ def _check_load(
 
 
 def _show_rates(model: str, own: PictureCosts, costs: SourceCosts, console: Console) -> None:
-    """What a picture costs at each input size of a model, and, of several models, what each does."""
+    """The cost of a picture at each input size of a model, and, of several models, the rate of each."""
     for size in own.rates:
         if size != own.own:
             does = f"the detector{f' {model}' if model else ''} does {own.rates[size]:.1f} pictures/s"

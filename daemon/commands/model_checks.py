@@ -1,4 +1,4 @@
-"""What `lookout check` says of the models."""
+"""The part of `lookout check` that is about models."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class Attached:
-    """What other features attach to the lanes; see `daemon.pipeline.lane.Pipeline`."""
+    """The parts of other features that lanes call; see `daemon.pipeline.lane.Pipeline`."""
 
     analytics: Analytics
     observers: Sequence[Observer]

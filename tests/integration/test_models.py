@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
+from daemon.cli import invoke
 from lookoutd.messages import Detections, Dropped, Message, Metrics, SourceMetrics
 from tests.support import clips
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, ROOT, Lookout, all_of, is_state, receive_until
@@ -81,11 +83,11 @@ def _compare(
         What both found in the last.
     """
     first, second = models
-    looks: Sequence[object] = [first, first, second, second, [first, second]]
-    named = [{**play, "id": f"s{number}", "model": model} for number, (play, model) in enumerate(zip(plays, looks))]
+    looks = [[first], [first], [second], [second], [first, second]]
+    named = [{**play, "id": f"s{number}", "model": own} for number, (play, own) in enumerate(zip(plays, looks))]
     together = _replay(folder / "together", {"models": {**models}}, named, **more)
     for name, model in models.items():
-        own = [{k: v for k, v in row.items() if k != "model"} for row in named if name in row["model"]]  # type: ignore[operator]
+        own = [{**play, "id": f"s{n}"} for n, (play, seen_by) in enumerate(zip(plays, looks)) if name in seen_by]
         alone = _found(_replay(folder / name, {"model": model}, own, **more), None)
         seen = _found(together, name)
         assert seen.keys() == alone.keys() == {str(row["id"]) for row in own}
@@ -110,6 +112,23 @@ def test_two_models_give_what_two_daemons_give(tmp_path: Path) -> None:
     }
     both = _compare(tmp_path, models, [drawn, played, drawn, played, played])
     assert any(row["detections"] for row in both["small"])
+
+
+def test_check_names_each_model_and_what_a_picture_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    drawn: dict[str, object] = {"type": "synthetic", "width": 160, "height": 120}
+    config = {
+        "models": {"street": {"path": str(DEMO_MODEL), "threads": 1}, "small": {"path": str(_HEAD), "threads": 1}},
+        "sources": [{**drawn, "id": "a", "model": "small"}, {**drawn, "id": "b", "model": ["street", "small"]}],
+    }
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(config))
+    assert invoke(["check", "--running", "-c", str(file)]) == 0
+    said = capsys.readouterr().out
+    for words in ("Model street, for b", "Model small, for a, b", "model small does", "alone: one counts as"):
+        assert words in said
 
 
 @pytest.mark.needs("data")

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 
+from daemon.config.http import HttpConfig
 from daemon.config.model import ModelConfig
 from daemon.errors import LookoutError
+from daemon.redact import Secret
 from detectors.factory import Backend
 from detectors.fake.detector import FakeDetector
 from detectors.port import DetectorError, Options
@@ -134,3 +137,31 @@ def test_a_swap_that_is_refused_changes_neither(tmp_path: Path) -> None:
                 change.result(60)
         assert {name: row.lanes.threads for name, row in models.items()} == lanes
         wait_up(app, "street")
+
+
+def test_the_api_has_the_figures_of_each_model(tmp_path: Path) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    token = "a-token-of-forty-characters-or-so-00001"  # noqa: S105 - of this test
+    model = ModelConfig(path=Path("good"), backend="fake")
+    sources = [
+        msgspec.structs.replace(STREET, model=["a", "b"]),
+        msgspec.structs.replace(STREET, id="yard", model="b"),
+    ]
+    config = {"models": {"a": model, "b": model}, "http": HttpConfig(enabled=True, port=0, token=Secret(token))}
+    with running(tmp_path, *sources, config=config) as app:
+        wait_up(app, "street", "yard")
+        with httpx.Client(base_url=app.parts.http_url or "", headers={"Authorization": f"Bearer {token}"}) as client:
+            facts, shown = client.get("/api/v1/daemon").json(), client.get("/api/v1/config").json()
+            text = client.get("/metrics").text
+    assert [*facts["models"]] == [*shown["models"]] == ["a", "b"]
+    assert "model" not in shown
+    sums: dict[tuple[str, str], float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.startswith("lookout_model_frames"):
+                key = f"{sample.labels['source']}/{sample.labels['model']}", sample.name.split("_")[3]
+                sums[key] = sums.get(key, 0) + sample.value
+    for account in ("street/a", "street/b", "yard/b"):
+        left = sums[account, "published"] + sums[account, "dropped"] + sums[account, "in"]
+        assert sums[account, "captured"] == left > 0
