@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -165,3 +166,34 @@ def test_the_api_has_the_figures_of_each_model(tmp_path: Path) -> None:
     for account in ("street/a", "street/b", "yard/b"):
         left = sums[account, "published"] + sums[account, "dropped"] + sums[account, "in"]
         assert sums[account, "captured"] == left > 0
+
+
+class _OnGpu(FakeDetector):
+    """It says that it has 100 bytes for each of its pictures in a batch."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.info = replace(self.info, memory=(("weights", 100 * options.max_batch),))
+
+
+def test_the_plan_of_memory_is_the_sum(tmp_path: Path) -> None:
+    """Each model is opened with the memory that the others leave, at the start and in a swap."""
+    opened: list[tuple[str, int]] = []
+
+    def open_detector(_: Backend, options: Options) -> FakeDetector:
+        opened.append((options.path.name, options.reserved))
+        return _OnGpu(options)
+
+    models = {
+        "a": ModelConfig(path=Path("first"), backend="fake", max_batch=1),
+        "b": ModelConfig(path=Path("second"), backend="fake", max_batch=2),
+    }
+    both = msgspec.structs.replace(STREET, model=["a", "b"])
+    with running(tmp_path, both, config={"models": models}, open_detector=open_detector) as app:
+        wait_up(app, "street")
+        assert opened == [("first", 0), ("second", 100)]
+        assert app.parts.memory_plan[:2] == (("a: weights", 100), ("b: weights", 200))
+        fresh = msgspec.structs.replace(models["a"], path=Path("third"), max_batch=4)
+        app.changes.submit(lambda now: msgspec.structs.replace(now, models={**models, "a": fresh})).result(60)
+        assert opened[2:] == [("third", 200)]
+        assert app.parts.memory_plan[:2] == (("a: weights", 400), ("b: weights", 200))
