@@ -11,7 +11,7 @@ from daemon.batch_config import BatchConfig, check_batch
 from daemon.config.events import EventsConfig, check_events
 from daemon.config.http import DashboardConfig, HttpConfig, check_dashboard, check_http
 from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig, check_names
-from daemon.config.models import SINGLE, check_models, for_model, models_of
+from daemon.config.models import SINGLE, check_model_name, check_model_names, choice_of
 from daemon.config.publisher import PublisherConfig, check_publisher
 from daemon.config.section import Seconds, Section
 from daemon.config.sources import (
@@ -114,12 +114,30 @@ class Config(Section, frozen=True, kw_only=True):
         return tuple(self.models) or (SINGLE,)
 
     def for_model(self, name: str) -> Config:
-        """The configuration as one of several models has it; see `daemon.config.models.for_model`."""
-        return for_model(self, name) if self.models else self
+        """The configuration as one of several models has it: its own settings and lanes, the sources that it looks at,
+        and of those the tracks and rules that mean its labels."""
+        if not self.models:
+            return self
+        model = self.models[name]
+        return msgspec.structs.replace(
+            self,
+            model=model,
+            models={},
+            lanes=model.lanes or self.lanes,
+            sources=[self._seen_by(source, name) for source in self.sources if name in self.models_of(source)],
+            classifiers=[row for row in self.classifiers if row.model == name or len(self.models) == 1],
+        )
+
+    def _seen_by(self, source: SourceConfig, name: str) -> SourceConfig:
+        own = source.tracking
+        tracking = (own.model if isinstance(own, SourceTracking) else None) or self.models_of(source)[0]
+        return source if tracking == name else msgspec.structs.replace(source, tracking=False, rules=[])
 
     def models_of(self, source: SourceConfig) -> tuple[str, ...]:
         """The names of the models that look at a source."""
-        return models_of(self, source)
+        if source.model is None:
+            return self.model_names[:1]
+        return (source.model,) if isinstance(source.model, str) else tuple(source.model)
 
     def accounts_of(self, source: SourceConfig) -> dict[str, str]:
         """The names of its accounts in the ledger, by model."""
@@ -167,7 +185,7 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
         if other is not None:
             raise ConfigError(f"sources[{index}].id: {source.id!r} and {other!r} differ in nothing but their case")
         seen[source.id.lower()] = source.id
-    check_models(config)
+    _check_models(config)
     for name in config.model_names:
         _check_sizes(config.for_model(name))
     for index, source in enumerate(config.sources):
@@ -183,6 +201,37 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     check_http(config.http)
     check_dashboard(config.dashboard)
     return config
+
+
+def _check_models(config: Config) -> None:
+    """
+    Raises:
+        ConfigError: a name means nothing, or is needed and not there.
+    """
+    check_model_names(config.models)
+    for index, source in enumerate(config.sources):
+        _check_models_of(config, source, f"sources[{index}].")
+    for index, row in enumerate(config.classifiers):
+        if row.model is not None or len(config.models) > 1:
+            check_model_name(config.models, row.model, f"classifiers[{index}].model", "its labels are")
+    if len(config.models) > 1 and config.fleet.coordinator is not None:
+        raise ConfigError("models: a fleet places sources by the rate of one model: use `model`, or no coordinator")
+
+
+def _check_models_of(config: Config, source: SourceConfig, where: str) -> None:
+    named = [source.model] if isinstance(source.model, str) else source.model or []
+    for name in named:
+        check_model_name(config.models, name, f"{where}model", "it is for")
+    if len(set(named)) < len(named):
+        raise ConfigError(f"{where}model: names a model twice")
+    if len(config.models) > 1 and not named:
+        check_model_name(config.models, None, f"{where}model", "it is for")
+    tracking = source.tracking if isinstance(source.tracking, SourceTracking) else None
+    own = config.models_of(source)
+    if tracking and tracking.model is not None and tracking.model not in own:
+        raise ConfigError(f"{where}tracking.model: {tracking.model!r} does not look at it{choice_of(own)}")
+    if len(own) > 1 and config.tracking_of(source) is not None and not (tracking and tracking.model):
+        raise ConfigError(f"{where}tracking: say whose boxes are tracked, tracking: {{model: NAME}}{choice_of(own)}")
 
 
 def _check_sizes(config: Config) -> None:

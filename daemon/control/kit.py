@@ -308,5 +308,5 @@ def note_health(health: Health, models: ModelSet, ledger: Ledger, overload: Over
     """Let health know why there may be no results, or too few."""
     for name, row in models.detections.items():
         health.conditions.append(partial(_named, name, partial(getattr, row.lanes, "unavailable")))
-        health.conditions.append(partial(_named, name, partial(ledger.fault_of, name)))
+        health.conditions.append(partial(_named, name, partial(ledger.boxes.fault_of, name)))
     health.notes.append(lambda: overload.reason)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from daemon.config.sources import AvConfig, SourceConfig
 from daemon.control.reload import least_confidence, sizes_of
-from daemon.pipeline.frame_board import PATIENT_DEPTH
+from daemon.pipeline.board_rules import PATIENT_DEPTH
 from detectors.port import ModelInfo, Options, PostprocessParams
 
 if TYPE_CHECKING:

@@ -9,41 +9,43 @@ messages need no reordering.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from daemon.clock import Clock
 from daemon.pipeline.batch import Batch
+from daemon.pipeline.board_rules import PATIENT_DEPTH, BoardRules
 from daemon.pipeline.drop_causes import GiveUp
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
-from daemon.pipeline.source_queue import SourceQueue
 from daemon.system.stop_token import StopToken
 from detectors.port import Size
 
-PATIENT_DEPTH = 2  # frames of a source that waits for lanes where others do not
 
-
-@dataclass(frozen=True)
-class BoardRules:
-    """How many frames wait, and how lanes take them.
+class _Queue:
+    """One source's frames.
 
     Attributes:
-        depth: None for live mode: one frame a source, replaced by the next. In lossless mode, the maximum number of
-            frames that wait for each source.
-        max_age_ns: a lane drops live frames older than this as stale.
-        lanes: number of lanes. In lossless mode a batch has frames of at most one lane's share of the sources: a source
-            is in flight once, and a batch with one frame of each source would leave none to the other lanes.
-        batch: maximum size of a batch; None for the size that the lane asks for.
-        gather: batches are so fast that a lane may wait for a larger one; ignored in lossless mode.
+        in_flight: a lane has a frame of the source.
+        held: calls of `follow` that are not over.
+        gone: the source was removed while it was in flight.
+        after_last: called when the frames in flight are through.
+        waits_for_room: the capture thread waits for room, or until its last frame is in the outbox.
+        wake: wakes the capture thread; None before it listens, and once the source is gone.
+        replaces: a newer frame replaces an older one.
+        depth: maximum number of frames.
     """
 
-    depth: int | None
-    max_age_ns: int
-    lanes: int = 1
-    batch: int | None = None
-    gather: bool = False
+    __slots__ = ("after_last", "depth", "frames", "gone", "held", "in_flight", "replaces", "waits_for_room", "wake")
+
+    def __init__(self) -> None:
+        self.frames: deque[Frame] = deque()
+        self.replaces, self.depth, self.held = False, 1, 0
+        self.in_flight = self.gone = self.waits_for_room = False
+        self.after_last: list[Callable[[], None]] = []
+        self.wake: Callable[[], None] | None = None
 
 
 class FrameBoard:
@@ -76,7 +78,7 @@ class FrameBoard:
         self._pictures: Mapping[str, int] = {}  # replaced as a whole
         self._sizes: Mapping[str, Size] = {}  # likewise
         self._lock = threading.Lock()
-        self._queues: dict[str, SourceQueue] = {}
+        self._queues: dict[str, _Queue] = {}
         self._most_sources = 0
         # Sources with frames for a lane, longest waiting first. A frame that replaces another keeps the place.
         self._ready: dict[str, None] = {}
@@ -89,14 +91,10 @@ class FrameBoard:
             self.add(source, patient=source in patient)
 
     def add(self, source: str, *, patient: bool = False) -> None:
-        """Accept frames of a source.
-
-        Args:
-            patient: see the class.
-        """
+        """Accept frames of a source; see the class for `patient`."""
         with self._lock:
             replaces = self.live and not patient
-            queue = self._queues.setdefault(source, SourceQueue())
+            queue = self._queues.setdefault(source, _Queue())
             queue.gone, queue.replaces = False, replaces
             queue.depth = PATIENT_DEPTH if self.live and patient else self._depth
             self._most_sources = self._share()
@@ -116,14 +114,15 @@ class FrameBoard:
                 del self._queues[source]
             self._most_sources = self._share()
 
-    def hold(self, source: str) -> None:
-        """Give no frame of a source to a lane before `free`, once for each call."""
+    def follow(self, source: str, former: FrameBoard) -> None:
+        """Give no frame of a source to a lane before its last ones on another board are through."""
         with self._lock:
             self._queues[source].held += 1
             self._ready.pop(source, None)
+        if not former._after_last(source, partial(self._free, source)):
+            self._free(source)
 
-    def free(self, source: str) -> None:
-        """See `hold`. The source may be removed by now."""
+    def _free(self, source: str) -> None:
         with self._lock:
             queue = self._queues.get(source)
             if queue is not None and queue.held:
@@ -132,9 +131,8 @@ class FrameBoard:
                     self._ready[source] = None
                 self._call_lane()
 
-    def after_last(self, source: str, call: Callable[[], None]) -> bool:
-        """Call a function when the last frames of a removed source are through, from a lane and without the lock; False
-        if none is in flight."""
+    def _after_last(self, source: str, call: Callable[[], None]) -> bool:
+        """Call a function without the lock when frames of a removed source are through; False if none is in flight."""
         with self._lock:
             queue = self._queues.get(source)
             if queue is None or not queue.gone:
@@ -255,7 +253,7 @@ class FrameBoard:
             sources = more
         return frames
 
-    def _set_in_flight(self, source: str, queue: SourceQueue) -> None:
+    def _set_in_flight(self, source: str, queue: _Queue) -> None:
         if not queue.in_flight:
             queue.in_flight = True
             self._in_flight += 1
@@ -321,7 +319,7 @@ class FrameBoard:
             self._closed = True
             self._filled.notify_all()
             for queue in self._queues.values():
-                queue.tell()
+                _wake(queue)
 
     @property
     def drained(self) -> bool:
@@ -370,7 +368,7 @@ class FrameBoard:
             self._ready[source] = None
         return True
 
-    def _takes(self, queue: SourceQueue, hold_ns: int) -> bool:
+    def _takes(self, queue: _Queue, hold_ns: int) -> bool:
         """Whether a queue has room, or a frame that may be replaced."""
         if queue.replaces:
             frames = queue.frames
@@ -388,7 +386,15 @@ class FrameBoard:
             if self._waiting_lanes:
                 self._filled.notify()
 
-    def _tell(self, queue: SourceQueue) -> None:
+    def _tell(self, queue: _Queue) -> None:
         """Wake a thread that waits for room only when there is some for several frames."""
         if len(queue.frames) <= queue.depth // 2:
-            queue.tell()
+            _wake(queue)
+
+
+def _wake(queue: _Queue) -> None:
+    """Wake the capture thread, if it waits."""
+    if queue.waits_for_room:
+        queue.waits_for_room = False
+        if queue.wake is not None:
+            queue.wake()

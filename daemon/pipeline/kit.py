@@ -104,7 +104,8 @@ def _log_model(config: Config, model: str, info: ModelInfo) -> None:
 
 
 def _board_of(core: Core, config: Config, info: ModelInfo) -> FrameBoard:
-    from daemon.pipeline.frame_board import BoardRules, FrameBoard
+    from daemon.pipeline.board_rules import BoardRules
+    from daemon.pipeline.frame_board import FrameBoard
 
     rules = BoardRules(
         depth=config.board.depth if config.board.mode == "lossless" else None,

@@ -260,7 +260,7 @@ class Lanes:
             old, self._now = self._now, fresh
             self._retired = [row for row in self._retired if not row.closed.is_set] + [old]
         old.retire()
-        self._pipeline.ledger.begin_model(self._pipeline.model)
+        self._pipeline.ledger.boxes.begin_model(self._pipeline.model)
         with self._lock:
             if self._started:
                 fresh.go()

@@ -19,14 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import astuple, replace
 
+from daemon.pipeline.box_record import BoxRecord
 from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.frames import FrameInfo
 from lookoutd.messages import Dropped, Latency, Percentiles
 
-IMPOSSIBLE = (
-    "impossible, with corners the wrong way round or classes without a label: the model is of another family, or has "
-    "other labels"
-)
 STAGES: tuple[str, ...] = Latency.__struct_fields__
 
 # One frame's fate: source is an index into the ledger's accounts, dropped is 0 for published or 1 + an index into
@@ -129,6 +126,7 @@ class Ledger:
     Attributes:
         accounts: ids, whose order is the index in the rows: that of the source, or with its model behind a slash.
         bad_boxes: number of impossible boxes that were removed.
+        boxes: whether boxes are possible, by account and by model.
         left_out: number of candidates beyond the detector's limit.
         untracked: number of boxes that began no track, because their source had too many.
         masks_left_out: number of masks beyond `publisher.max_masks`.
@@ -137,20 +135,16 @@ class Ledger:
     def __init__(self, sources: Sequence[str] = ()) -> None:
         self.accounts: list[str] = []
         self.bad_boxes = self.left_out = self.untracked = self.masks_left_out = 0
-        self._bad_of: Counter[str] = Counter()  # by model: those of the present file
         self._models: list[str] = []  # that an account is of
         self._index: dict[str, int] = {}
-        self._active: dict[str, _Source] = {}
-        self._places: dict[str, tuple[int, ...]] = {}  # by source; those of removed ones too
-        self._removed: dict[str, _Source] = {}
+        self._active: dict[str, None] = {}
+        self._sources: dict[str, _Source] = {}  # removed ones too
         self._gone: dict[str, int] = {}  # accounts: calls of `forget_removed` since, longest removed first
         self._free: list[int] = []  # places in `accounts` that a new one may have
         self._captured: list[int] = []
         self._published: list[int] = []
         self._dropped: list[Dropped] = []
-        self._bad: list[int] = []
-        self._with_boxes: set[int] = set()  # sources with a possible box
-        self._proven: set[str] = set()  # models of which the present file has given a possible box
+        self.boxes = BoxRecord()
         self._passed_over: list[Counter[str]] = []
         self._sent, self._lost = _RowBuffer(), _RowBuffer()
         self._lock = threading.Lock()
@@ -172,56 +166,36 @@ class Ledger:
                 self._gone.pop(account, None)
             places = tuple(self._index[account] for account in accounts.values())
             captured = self._captured[places[0]]
-            before = self._active.get(source) or self._removed.pop(source, None)
-            first = before.first + self._captured[before.places[0]] - before.captured if before else captured
-            self._active[source] = _Source(accounts, places, first, captured)
-            self._places[source] = places
+            before, first = self._sources.get(source), captured
+            if before and self.accounts[before.places[0]] == next(iter(before.accounts.values())):
+                first = before.first + self._captured[before.places[0]] - before.captured
+            self._sources[source] = _Source(accounts, places, first, captured)
+            self._active[source] = None
             return first
 
     def accounts_of(self, source: str) -> Mapping[str, str]:
         """The accounts of a source by model."""
         with self._lock:
-            return self._active[source].accounts
+            return self._sources[source].accounts
 
     def models_of(self, source: str) -> tuple[str, ...]:
         """The models that look at a source; those that did, if it is removed."""
         with self._lock:
-            return tuple(self._models[place] for place in self._places[source])
+            return tuple(self._sources[source].accounts)
 
     def add_bad_boxes(self, frame: FrameInfo, count: int) -> None:
         """Count impossible boxes of a frame."""
         with self._lock:
             self.bad_boxes += count
             if (index := self._index.get(frame.account or frame.source)) is not None:
-                self._bad[index] += count
-                self._bad_of[self._models[index]] += count
+                self.boxes.add_bad(index, self._models[index], count)
 
     def note_boxes(self, frames: Iterable[FrameInfo]) -> None:
         """Note that frames have possible boxes."""
         index = self._index
         found = {place for frame in frames if (place := index.get(frame.account or frame.source)) is not None}
-        if not found <= self._with_boxes or (found and not self._proven.issuperset(self._models_at(found))):
-            with self._lock:
-                self._with_boxes |= found
-                self._proven.update(self._models_at(found))
-
-    def _models_at(self, places: Iterable[int]) -> set[str]:
-        models = self._models
-        return {models[place] for place in places}
-
-    def begin_model(self, model: str = "") -> None:
-        """Note that another file gives the boxes of a model from now on."""
-        with self._lock:
-            self._bad_of.pop(model, None)
-            self._proven.discard(model)
-
-    def fault_of(self, model: str = "") -> str | None:
-        """Why the present file of a model finds nothing, though it gives boxes; None if some are possible, or there are
-        none."""
-        bad = self._bad_of[model]
-        if model in self._proven or not bad:
-            return None
-        return f"all {bad} boxes of the model so far are {IMPOSSIBLE}"
+        if found:
+            self.boxes.note(found, {self._models[place] for place in found})
 
     def add_left_out(self, count: int) -> None:
         with self._lock:
@@ -238,10 +212,9 @@ class Ledger:
     def remove(self, source: str) -> None:
         """Note that a source is removed."""
         with self._lock:
-            row = self._active.pop(source, None)
-            if row is not None:
-                self._removed[source] = row
-                self._gone.update(dict.fromkeys(row.accounts.values(), 0))
+            if source in self._active:
+                del self._active[source]
+                self._gone.update(dict.fromkeys(self._sources[source].accounts.values(), 0))
 
     def forget_removed(self) -> None:
         """Forget the longest removed sources beyond `MAX_GONE`.
@@ -260,16 +233,15 @@ class Ledger:
 
     def _forget_source(self, source: str) -> None:
         """Forget a source whose last account is gone. Requires the lock."""
-        self._removed.pop(source, None)
         if source not in self._active and not any(account.partition("/")[0] == source for account in self._gone):
-            self._places.pop(source, None)
+            self._sources.pop(source, None)
 
     def _new_place(self, account: str) -> int:
         if self._free:
             index = self._free.pop()
             self.accounts[index] = account
-            self._captured[index] = self._published[index] = self._bad[index] = 0
-            self._with_boxes.discard(index)
+            self._captured[index] = self._published[index] = 0
+            self.boxes.begin_account(index)
             self._dropped[index] = Dropped()
             self._passed_over[index] = Counter()
             return index
@@ -277,7 +249,6 @@ class Ledger:
         self._models.append("")
         self._captured.append(0)
         self._published.append(0)
-        self._bad.append(0)
         self._dropped.append(Dropped())
         self._passed_over.append(Counter())
         return len(self.accounts) - 1
@@ -286,18 +257,19 @@ class Ledger:
         """Read published and dropped before captured, so that no frame seems lost."""
         published, dropped = self._published[index], self._dropped[index]
         captured, passed_over = self._captured[index], dict(self._passed_over[index])
-        return Counts(captured, published, dropped, passed_over, self._bad[index], index in self._with_boxes, index)
+        boxes = self.boxes
+        return Counts(captured, published, dropped, passed_over, boxes.bad[index], index in boxes.possible, index)
 
     def captured(self, source: str) -> None:
         """Count a captured frame, or a picture that was lost in decoding."""
-        for place in self._places[source]:
+        for place in self._sources[source].places:
             self._captured[place] += 1
 
     def dropped(
         self, source: str, seq: int, cause: str, captured_at: int = 0, captured_ns: int = 0, decode: int = 0
     ) -> None:
         """Count a captured frame as dropped before any model saw it; `cause` is one of CAUSES."""
-        for place in self._places[source]:
+        for place in self._sources[source].places:
             self._drop(place, cause, (seq, captured_at, captured_ns, 0, decode))
 
     def _drop(self, index: int, cause: str, row: tuple[int, int, int, int, int]) -> None:
@@ -310,7 +282,7 @@ class Ledger:
     def passed_over(self, source: str, counts: Mapping[str, int]) -> None:
         """Add packets that are no frames of the source, by kind."""
         with self._lock:
-            for place in self._places[source]:
+            for place in self._sources[source].places:
                 self._passed_over[place].update(counts)
 
     def drop(self, frame: FrameInfo, cause: str) -> None:
@@ -344,7 +316,8 @@ class Ledger:
         with self._lock:
             return {
                 source: together([self._counts_of(place) for place in row.places])
-                for source, row in self._active.items()
+                for source in self._active
+                for row in (self._sources[source],)
             }
 
     def counts_by_model(self) -> dict[str, dict[str, Counts]]:
@@ -352,13 +325,14 @@ class Ledger:
         with self._lock:
             return {
                 source: {model: self._counts_of(place) for model, place in zip(row.accounts, row.places)}
-                for source, row in self._active.items()
+                for source in self._active
+                for row in (self._sources[source],)
             }
 
     def counts_of(self, source: str) -> Counts:
         """Totals of a current or removed source."""
         with self._lock:
-            return together([self._counts_of(place) for place in self._places[source]])
+            return together([self._counts_of(place) for place in self._sources[source].places])
 
     def counts_of_account(self, account: str) -> Counts:
         """Totals of an account, of a current or removed source."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -42,9 +41,9 @@ class ModelBoards:
         own = [board for board, _ in row]
         for board in own:
             board.add(source, patient=patient)
-        for former in self._boards.values():
-            if former not in own:
-                _follow(source, own, former)
+            for former in self._boards.values():
+                if former not in own:  # the last frames of a model that it had before come first
+                    board.follow(source, former)
         self._rows[source] = row
 
     def remove(self, source: str) -> None:
@@ -101,12 +100,3 @@ class ModelBoards:
 def _as(frame: Frame, account: str) -> Frame:
     """A frame in an account of its source. Both have the picture, which is free when nobody has it any more."""
     return Frame(replace(frame.info, account=account), frame.image)
-
-
-def _follow(source: str, boards: Sequence[FrameBoard], former: FrameBoard) -> None:
-    """Have frames of a source wait for its last ones on the board of a model that it had before, so that they stay in
-    order."""
-    for board in boards:
-        board.hold(source)
-        if not former.after_last(source, partial(board.free, source)):
-            board.free(source)

@@ -22,8 +22,9 @@ from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config.sources import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.control.admission import Admission
 from daemon.errors import DecodeError, SourceError
+from daemon.pipeline.board_rules import BoardRules
 from daemon.pipeline.drop_causes import GiveUp
-from daemon.pipeline.frame_board import BoardRules, FrameBoard
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.redact import Url

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from daemon.pipeline.batch import Batch
+from daemon.pipeline.board_rules import BoardRules
 from daemon.pipeline.drop_causes import GiveUp
-from daemon.pipeline.frame_board import BoardRules, FrameBoard
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Counts, Ledger
 from daemon.pipeline.model_boards import ModelBoards

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from daemon.cli import invoke
-from lookoutd.messages import Detections, Dropped, Message, Metrics, SourceMetrics
+from lookoutd.messages import AccountMetrics, Detections, Dropped, Message, Metrics, ModelMetrics, SourceMetrics
 from tests.support import clips
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, ROOT, Lookout, all_of, is_state, receive_until
 
@@ -63,7 +63,9 @@ def _sum(dropped: Dropped) -> int:
 
 def _add_up(metrics: Metrics, shared: str, models: Sequence[str]) -> None:
     """Every captured frame is published or dropped, at each model that was to look at it, and nothing is left."""
-    for row in (*metrics.sources.values(), *metrics.sources[shared].models.values(), *metrics.models.values()):
+    rows: list[SourceMetrics | AccountMetrics | ModelMetrics] = [*metrics.sources.values(), *metrics.models.values()]
+    rows += metrics.sources[shared].models.values()
+    for row in rows:
         assert row.captured == row.published + _sum(row.dropped)
         assert row.in_flight == 0
     own: SourceMetrics = metrics.sources[shared]

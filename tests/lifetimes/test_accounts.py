@@ -21,7 +21,8 @@ from daemon.errors import LookoutError
 from daemon.http.snapshots import Snapshots
 from daemon.monitoring.monitor import Monitor, MonitoredParts
 from daemon.monitoring.probes import GpuReader, NoGpu, ProcessProbe
-from daemon.pipeline.frame_board import BoardRules, FrameBoard
+from daemon.pipeline.board_rules import BoardRules
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import MAX_GONE, Ledger, Rows
