@@ -73,7 +73,7 @@ def test_pictures_are_enough_for_two_boards() -> None:
         (_TWO + "model: {path: m}\nsources: [{id: a, type: synthetic}]", "models: there is `model` as well"),
         ("models: {}\nsources: [{id: a, type: synthetic}]", "models: must be a mapping of names"),
         ("models: {'a b': {path: m}}\nsources: [{id: a, type: synthetic}]", "'a b' may hold letters"),
-        ("models: {a: {pth: m}}\nsources: [{id: a, type: synthetic}]", "models.a: has no key `pth`"),
+        ("models: {a: {pth: m}}\nsources: [{id: a, type: synthetic}]", "models.a: unknown key `pth`"),
         (_TWO + "sources: [{id: a, type: synthetic}]", r"sources\[0\].model: there are several .*\(people, plates\)"),
         (_TWO + "sources: [{id: a, type: synthetic, model: x}]", r"sources\[0\].model: there is no model 'x'"),
         (_TWO + "sources: [{id: a, type: synthetic, model: [people, people]}]", "names a model twice"),
@@ -95,7 +95,7 @@ def test_pictures_are_enough_for_two_boards() -> None:
             "sources: [{id: a, type: synthetic, model: people, tracking: true}]",
             r"classifiers\[0\].model: there are several models: name the one that its labels are",
         ),
-        (_TWO + "fleet: {coordinator: 'etcd://x:1/y', name: a}\nsources: []", "models: a fleet places sources"),
+        (_TWO + "fleet: {coordinator: 'etcd://x:2379'}\nsources: []", "models: a fleet places sources"),
     ],
 )
 def test_what_could_mean_two_things_is_refused(text: str, message: str) -> None:
