@@ -42,12 +42,12 @@ export class FrameLog {
 
   /** Add the boxes of one model to those of another that has looked at the same frame; false if none has. */
   addToOther(message) {
-    if (message.model.id === undefined) return false;
+    if (message.model?.id === undefined) return false;
     const index = message.pts === null ? this.frames.length - 1 : this.after(message.pts) - 1;
     const other = this.frames[index];
-    if (!other || other.seq !== message.seq || other.model.id === message.model.id) return false;
+    if (!other || other.seq !== message.seq || other.model?.id === message.model.id) return false;
     const detections = [...named(other), ...named(message)];
-    this.frames[index] = { ...other, detections };
+    this.frames[index] = { ...other, detections, lastIndex: message.index };
     for (const listener of this.listeners) listener(this.frames[index]);
     return true;
   }
@@ -97,7 +97,7 @@ export class FrameLog {
 
 /** The boxes of a message, each with the name of its model. */
 function named({ model, detections }) {
-  return detections.map((found) => ({ model: model.id, ...found }));
+  return detections.map((found) => ({ model: model?.id, ...found }));
 }
 
 /**
@@ -111,7 +111,7 @@ export function causeBetween(before, after) {
     const more = count - (before.dropped[name] ?? 0);
     if (more > most) [cause, most] = [name, more];
   }
-  return cause ?? (after.index - before.index > 1 ? "unheard" : null);
+  return cause ?? (after.index - (before.lastIndex ?? before.index) > 1 ? "unheard" : null);
 }
 
 /**
