@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,12 @@ import pytest
 from daemon.batch.settings import recipe_of
 from daemon.config.load import load, parse
 from daemon.config.root import Config
+from daemon.control.kit import check_devices
 from daemon.control.plan import options_of, surfaces_of
 from daemon.control.reload import difference
 from daemon.errors import ConfigError
+from detectors.fake.detector import FakeDetector
+from detectors.port import Options
 
 _TWO = "models: {people: {path: p.onnx, confidence: 0.4, lanes: 2}, plates: {path: q.onnx}}\n"
 
@@ -102,6 +106,14 @@ def test_what_could_mean_two_things_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         parse(text)
     assert "\n" not in str(caught.value)
+
+
+def test_models_on_two_devices_are_refused() -> None:
+    """Pictures are on the GPU or in host memory, and not in both."""
+    info = FakeDetector(Options(Path("m"))).info
+    check_devices({"a": info, "b": info})
+    with pytest.raises(ConfigError, match="models: b runs on the GPU, and a by fake, which reads pictures in host"):
+        check_devices({"a": info, "b": replace(info, gpu=0)})
 
 
 def test_a_batch_takes_one_model() -> None:
