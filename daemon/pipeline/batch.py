@@ -20,3 +20,7 @@ class Batch:
     def __init__(self, frames: list[Frame], size: Size | None = None) -> None:
         self.frames, self.size = frames, size
         self.claimed = not frames
+
+    def note_claimed(self) -> None:
+        """The lane accounts for the frames from now on."""
+        self.claimed = True

@@ -269,7 +269,7 @@ class FrameBoard:
     def claim(self, batch: Batch) -> bool:
         """Whether the lane accounts for the batch; it does not after `abandon`. Takes no lock."""
         if self._in_hand.pop(batch, self) is not self:  # `pop` succeeds in one of two threads
-            batch.claimed = True
+            batch.note_claimed()
         return batch.claimed
 
     def release(self, batch: Batch) -> None:
