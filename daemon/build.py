@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from daemon.analytics.kit import open_analytics, open_events
 from daemon.control import kit as control
 from daemon.control.overload import Overload
-from daemon.control.plan import classifier_options, options_of, planned_processes, separates_rules, with_classifiers
-from daemon.control.reload import defaults_of
+from daemon.control.plan import classifier_options, planned_processes, separates_rules, with_classifiers
 from daemon.daemon import Daemon
 from daemon.http import check_libraries
 from daemon.lifecycle import Lifecycle
@@ -18,7 +17,7 @@ from daemon.monitoring.kit import open_health, open_monitor
 from daemon.parts import DaemonParts
 from daemon.pipeline.classifiers import Classifiers, NoClassifiers
 from daemon.pipeline.core import Core
-from daemon.pipeline.kit import open_detection
+from daemon.pipeline.kit import Attached
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
 from daemon.publish.kit import await_subscriber, open_publishing
@@ -28,7 +27,7 @@ from daemon.system.opener import Opener
 from daemon.system.runtime import Runtime
 from daemon.system.stop_token import StopToken
 from daemon.system.tuning import prepare_process
-from detectors.factory import GPU_BACKENDS, gpus
+from detectors.factory import gpus
 from detectors.ranges import wanted_ranges
 
 if TYPE_CHECKING:
@@ -56,14 +55,16 @@ def build(
     prepare_process()
     life = Lifecycle(clock, limits)
     health = open_health(config.monitor, life, clock, stop)
-    ledger = Ledger([source.id for source in config.active])
+    ledger = Ledger()
+    for source in config.active:
+        ledger.add(source.id, config.accounts_of(source))
     core = Core(
         config=config,
         instance=secrets.token_hex(4),
         ledger=ledger,
         outbox=Outbox(config.publisher.outbox, ledger, lossless=config.board.mode == "lossless"),
         life=life,
-        opener=Opener(stop, config.model.open_timeout_s, limits, clock, life.leave_behind),
+        opener=Opener(stop, max(control.open_timeouts(config)), limits, clock, life.leave_behind),
         runtime=Runtime(clock, health.watchdog, health.fail, limits, wanted_ranges()),
     )
     try:
@@ -88,7 +89,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         grants = open_grants(config, clock)
     publishing = open_publishing(core, grants or NoFence(), seams.sinks)
     events = open_events(core, grants.owner if grants else None)
-    if config.model.backend in ("auto", *GPU_BACKENDS):
+    if control.may_use_gpu(config):
         # The sources of a fleet may come to the GPU later.
         control.open_gpu(core, shares=planned_processes(config) > 1 and (grants is None or bool(gpus())))
     second: Classifiers = NoClassifiers()
@@ -104,19 +105,17 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         lambda cache: publishing.boxes.compile(cache) if publishing.sends_json else None,
         apart=separates_rules(config),
     )
-    options = options_of(config, second.memory_bytes)
-    detector = core.opener.open_model(lambda: seams.open_detector(config.model.backend, options), config.model.path)
     observers = [row for row in (api.snapshots if api else None, events.snapshots) if row is not None]
     stages = second.with_attributes(analytics)
-    detection = open_detection(core, detector, defaults_of(config), stages, observers, second.followers, stop)
-    lanes = detection.lanes
-    models = with_classifiers(detector.info, second.models)
-    backend = core.opener.open("looking for the GPU's decoder", lambda: seams.find_hardware(config, models))
-    costs = control.measure(core, backend, detector) if config.admission != "off" or grants else None
-    admission = control.open_admission(core, backend, costs, detection.views)
+    attach = Attached(stages, observers, second.followers)
+    models = control.open_models(core, seams.open_detector, attach, second.memory_bytes, stop)
+    planned = with_classifiers(models.plan(), second.models)
+    backend = core.opener.open("looking for the GPU's decoder", lambda: seams.find_hardware(config, planned))
+    costs = control.measure(core, backend, models) if config.admission != "off" or grants else None
+    admission = control.open_admission(core, backend, costs, models)
     announcements = control.Announcements(core, publishing.publisher, events, analytics.rules)
     sources = control.open_sources(
-        core, backend, seams.make_source, announcements, detection.board, admission, publishing.packets
+        core, backend, seams.make_source, announcements, models.board, admission, publishing.packets
     )
     overload = Overload(clock)
     monitor = open_monitor(
@@ -129,18 +128,18 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         [*seams.rows, *([api.histograms.observe] if api else [])],
         [admission.learn, overload.learn],
         [analytics.rules.tick, events.tick],
-        on_gpu=detector.info.gpu is not None,
+        lambda: models.infos,
     )
     loader = control.model_loader(seams.open_detector, second.memory_bytes)
     reloads = [publishing.reload, *([api.reload] if api else [])]
-    changes = control.open_changes(core, sources, lanes, loader, monitor, reloads)
+    changes = control.open_changes(core, sources, models, loader, monitor, reloads)
     await_subscriber(core, publishing.publisher, stop)
     control.start_with_sources(core, sources)
     rest = monitor, events, analytics.rules, second, admission, overload, api.url if api else None
-    parts = DaemonParts(core, health, sources, lanes, changes, publishing, *rest)
-    control.note_health(health, lanes, core.ledger, overload)
+    parts = DaemonParts(core, health, sources, models, changes, publishing, *rest)
+    control.note_health(health, models, core.ledger, overload)
     if grants and costs:
-        fleet = open_fleet(parts, grants, costs.rates[costs.own], backend, seams.coordinator, stop)
+        fleet = open_fleet(parts, grants, costs.rate, backend, seams.coordinator, stop)
         health.conditions.append(lambda: fleet.member.condition)
 
     read = control.with_sources_of_fleet(read, changes) if fleet else read

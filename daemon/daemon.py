@@ -130,7 +130,7 @@ class Daemon:
         self._life.start(self._stop)
         if self._stop.is_set:
             return
-        counts = {"sources": len(self.sources.captures), "lanes": len(self.parts.lanes.threads)}
+        counts = {"sources": len(self.sources.captures), "lanes": len(self.parts.detecting.threads)}
         log.info("ready", endpoint=self.endpoint, **counts, **_age())
         self.health.begin()
         systemd.notify("READY=1")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daemon.monitoring.monitor import Monitor
     from daemon.pipeline.classifiers import Classifiers
     from daemon.pipeline.core import Core
-    from daemon.pipeline.lanes import Lanes
+    from daemon.pipeline.model_set import ModelSet
     from daemon.publish.kit import Publishing
     from detectors.port import ModelInfo
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 class DaemonParts:
     """Attributes:
     core: what all are built from.
+    detecting: the models, with their boards and lanes.
     classifiers: of the second stage.
     overload: whether the daemon can carry what it has.
     http_url: of the API on this machine; None without one.
@@ -36,7 +37,7 @@ class DaemonParts:
     core: Core
     health: Health
     sources: SourceManager
-    lanes: Lanes
+    detecting: ModelSet
     changes: Changes
     publishing: Publishing
     monitor: Monitor
@@ -54,12 +55,13 @@ class DaemonParts:
 
     @property
     def model(self) -> ModelInfo:
-        return self.lanes.info
+        """The model, or the first of several."""
+        return self.detecting.first.lanes.info
 
     @property
     def models(self) -> ModelInfo:
-        """The model, with the memory of classifiers in its plan."""
-        return with_classifiers(self.model, self.classifiers.models)
+        """The model, with the memory of all models and classifiers in its plan."""
+        return with_classifiers(self.detecting.plan(), self.classifiers.models)
 
     @property
     def endpoint(self) -> str:

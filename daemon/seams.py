@@ -14,7 +14,7 @@ from detectors.factory import open_classifier, open_detector
 if TYPE_CHECKING:
     from daemon.classification.open_models import OpenClassifier
     from daemon.config.root import Config
-    from daemon.control.changes import OpenDetector
+    from daemon.control.model_swap import OpenDetector
     from daemon.fleet.member import CoordinatorAccess
     from daemon.monitoring.monitor import FrameStatsListener
     from daemon.monitoring.probes import GpuProbe

@@ -129,13 +129,19 @@ class ImageSize(msgspec.Struct, frozen=True, gc=False):
 
 
 class Model(msgspec.Struct, frozen=True, gc=False):
-    """Which model made the detections; `digest` is the start of the ONNX file's SHA-256, or with a server that of the
-    configuration that it gives."""
+    """Which model made the detections.
+
+    Attributes:
+        name: of the file.
+        digest: the start of the ONNX file's SHA-256, or with a server that of the configuration that it gives.
+        id: its name in `models`; absent where the configuration has `model`.
+    """
 
     name: str
     digest: str
     precision: str
     backend: str
+    id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Latency(msgspec.Struct, frozen=True, gc=False):
@@ -450,8 +456,42 @@ class Percentiles(msgspec.Struct, frozen=True):
     max: int
 
 
+class AccountMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """The frames of a source at one of the models that look at it; as in `SourceMetrics`."""
+
+    published_fps: float
+    captured: int
+    published: int
+    dropped: Dropped
+    in_flight: int
+    latency: dict[str, Percentiles] | None
+
+
+class ModelMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several models: rates over the interval, counters since the start, of the sources that it looks at now.
+
+    Attributes:
+        name, digest, precision, backend: as in `detections`.
+        sources: that it looks at.
+        latency: by stage, null when the interval had no frame.
+    """
+
+    name: str
+    digest: str
+    precision: str
+    backend: str
+    sources: int
+    published_fps: float
+    captured: int
+    published: int
+    dropped: Dropped
+    in_flight: int
+    latency: dict[str, Percentiles] | None
+
+
 class SourceMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """One source: rates over the interval, counters since the start.
+    """One source: rates over the interval, counters since the start. A frame at which several models look counts once
+    for each.
 
     Attributes:
         in_flight: captured, and neither published nor dropped yet: captured = published + dropped + in_flight.
@@ -459,6 +499,7 @@ class SourceMetrics(msgspec.Struct, frozen=True, kw_only=True):
         passed_over: packets of video that are no frames of the source, by kind. `other_video`: of a video stream that
             is not read. `attached_picture`: of a cover or a thumbnail. `no_picture`: parameter sets and the like,
             without a picture. `not_shown`: pictures that the recording does not show.
+        models: that look at it, by name; the sum is above. Empty where the configuration has `model`.
     """
 
     state: State
@@ -470,6 +511,7 @@ class SourceMetrics(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
     latency: dict[str, Percentiles] | None
     passed_over: dict[str, int] = {}
+    models: dict[str, AccountMetrics] = {}
 
 
 class ProcessMetrics(msgspec.Struct, frozen=True):
@@ -558,6 +600,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         fps: published frames a second over the interval, all sources.
         classifiers: by name.
+        models: by name; empty where the configuration has `model`.
         gpus: null where there is none to ask, and `gpus_reason` says why.
     """
 
@@ -575,6 +618,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     gpus_reason: str | None
     publisher: PublisherMetrics
     classifiers: dict[str, ClassifierMetrics] = {}
+    models: dict[str, ModelMetrics] = {}
 
 
 Message = Detections | Status | Event | Counts | Metrics | Packets

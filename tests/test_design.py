@@ -13,7 +13,7 @@ from tests.support.daemon import ROOT
 
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 _ROOM = re.compile(r"^\d+\. `([\w.]+): ([\w.]+)` — \S")
-_MAX_FRAME, _MAX_FRAME_WITH_PROCESS = 15, 20
+_MAX_FRAME, _MAX_FRAME_WITH_PROCESS, _MAX_OF_MODELS = 15, 20, 1
 _MAX_EVENT, _MAX_EVENT_WITH_PROCESS = 11, 16
 _FORK = ("daemon.analytics.event_publisher", "EventPublisher.deliver")  # where the way to the journal begins
 Room = tuple[str, str]
@@ -60,8 +60,9 @@ def test_a_room_that_is_not_there_is_found() -> None:
 
 
 def test_a_frame_passes_few_rooms() -> None:
-    own, of_process = _lists("The walk of a frame")
+    own, of_process, of_models = _lists("The walk of a frame")
     assert len(own) <= _MAX_FRAME
+    assert len(of_models) <= _MAX_OF_MODELS
     assert len(own) + len(of_process) <= _MAX_FRAME_WITH_PROCESS
 
 

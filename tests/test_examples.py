@@ -161,5 +161,7 @@ def test_configurations_are_taken(text: str, monkeypatch: pytest.MonkeyPatch) ->
     if any("fleet" in row for row in found.get("sources", ())):
         source_records(found["sources"], Placing())
     else:
-        least = {**_LEAST, "sources": []} if "fleet" in found else _LEAST
+        least: dict[str, object] = {**_LEAST, "sources": []} if "fleet" in found else {**_LEAST}
+        if "models" in found:
+            del least["model"]
         parse(yaml.safe_dump({**least, **found}, sort_keys=False))

@@ -106,6 +106,8 @@ class EventSnapshots(ThreadPart):
         """Called by lanes."""
         if frame.info.source not in self._requests:
             return
+        if frame.info.account and found.tracks is None:  # another model tracks the source
+            return
         source, seq = frame.info.source, frame.info.seq
         requests = self._requests.pop(source)
         if coming := [request for request in requests if request.seq > seq]:  # a batch may have several of a source

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from daemon.analytics.broad_phase import Search
@@ -44,10 +44,11 @@ class AnalyticsStages:
         self._configure_rules(config)
 
     @staticmethod
-    def check(config: Config, labels: tuple[str, ...]) -> None:
-        check_groups(config, labels)
-        for source in config.active:
-            check_labels(source.rules, labels, source.id)
+    def check(config: Config, labels: Mapping[str, tuple[str, ...]]) -> None:
+        check_groups(config, tuple(dict.fromkeys(label for own in labels.values() for label in own)))
+        for model, own in labels.items():
+            for source in config.for_model(model).active:
+                check_labels(source.rules, own, source.id)
 
     def prepare(self, config: Config) -> None:
         self.tracker.prepare(config)
@@ -65,10 +66,10 @@ class AnalyticsStages:
         self.rules.forget(source)
         self._events.forget(source)  # again: a lane may have held an event until now
 
-    def before_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
-        return [TrackerStage(self.tracker, labels)]
+    def before_filter(self, labels: tuple[str, ...], model: str) -> Sequence[Stage]:
+        return [TrackerStage(self.tracker, labels, model)]
 
-    def after_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
+    def after_filter(self, labels: tuple[str, ...], model: str) -> Sequence[Stage]:  # noqa: ARG002 - those of tracks
         return [RulesStage(self.rules, labels)]
 
     def _search(self) -> Search | None:

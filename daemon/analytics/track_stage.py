@@ -56,15 +56,16 @@ class Tracker:
 
     def prepare(self, config: Config) -> None:
         """Have the loops ready, if a source is tracked; the first time on a machine it takes some ten seconds."""
-        if self.loops is None and settings_of(config):
+        if self.loops is None and any(config.tracking_of(source) for source in config.active):
             self.loops = self._compile(config.model.cache)
 
     def configure(self, config: Config) -> None:
         """Put prepared settings into effect. Tracks of sources that are still tracked go on."""
-        settings = settings_of(config)
-        self.current: tuple[Mapping[str, TrackSettings], _Groups] = settings, _groups_of(config)
+        by_model = {model: settings_of(config.for_model(model)) for model in config.model_names}
+        self.current: tuple[Mapping[str, Mapping[str, TrackSettings]], _Groups] = by_model, _groups_of(config)
+        tracked = {source for settings in by_model.values() for source in settings}
         for source in list(self._states):  # a lane may add one meanwhile
-            if source not in settings:
+            if source not in tracked:
                 self._forget(source)
 
     def _forget(self, source: str) -> None:
@@ -89,7 +90,7 @@ class Tracker:
 
     def _note_pace(self, source: str, interval_ns: int) -> None:
         """The frames of a source are too far apart, or, with 0, no longer."""
-        own = self.current[0].get(source)
+        own = next((settings[source] for settings in self.current[0].values() if source in settings), None)
         note = note_on_pace(1e9 / interval_ns, own.timeout_ns / 1e9) if interval_ns and own else None
         if note:
             log.warning(note, source=source)
@@ -109,13 +110,18 @@ class Tracker:
 
 
 class TrackerStage:
-    """Implements `Stage` for one model: adds `tracks` to the boxes of sources that are tracked."""
+    """Implements `Stage` for one model: adds `tracks` to the boxes of sources that it is to track.
 
-    def __init__(self, tracker: Tracker, labels: tuple[str, ...]) -> None:
-        self._tracker, self._labels = tracker, labels
+    Args:
+        model: its name, where there are several.
+    """
+
+    def __init__(self, tracker: Tracker, labels: tuple[str, ...], model: str = "") -> None:
+        self._tracker, self._labels, self._model = tracker, labels, model
 
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
-        (settings, groups), loops = self._tracker.current, self._tracker.loops
+        (by_model, groups), loops = self._tracker.current, self._tracker.loops
+        settings = by_model.get(self._model)
         if not settings or loops is None:
             return found
         grouping, result = _grouping(self._labels, groups), list(found)
@@ -168,7 +174,11 @@ def check_groups(config: Config, labels: tuple[str, ...]) -> None:
 
 
 def settings_of(config: Config) -> dict[str, TrackSettings]:
-    """The settings of each source that is tracked; equal ones are one object."""
+    """The settings of each source that a model tracks; equal ones are one object.
+
+    Args:
+        config: of the model.
+    """
     found: dict[str, TrackSettings] = {}
     known: dict[TrackSettings, TrackSettings] = {}
     for source in config.active:

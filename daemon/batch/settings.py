@@ -78,6 +78,8 @@ def recipe_of(config: Config, endpoint: str) -> Recipe:
         raise ConfigError(
             "classifiers: how often they look depends on timing, and a batch's results do not: remove them"
         )
+    if len(config.models) > 1:
+        raise ConfigError("models: a batch analyses recordings with one model: name one in `models`, or use `model`")
     inner = msgspec.structs.replace(
         config,
         sources=[],

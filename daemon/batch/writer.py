@@ -8,8 +8,9 @@ from collections.abc import Callable
 import msgspec
 
 from daemon.batch.records import Footer, Header
+from daemon.pipeline.box_record import IMPOSSIBLE
 from daemon.pipeline.drop_causes import CAUSES
-from daemon.pipeline.ledger import IMPOSSIBLE, Counts
+from daemon.pipeline.ledger import Counts
 from daemon.sources.packets import CUT_SHORT
 from lookoutd.messages import Detections, Dropped, Event, Latency, Model, Total, VideoFormat
 

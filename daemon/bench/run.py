@@ -24,7 +24,7 @@ from daemon.bench.steady import RowLog
 from daemon.bench.usage import Usage
 from daemon.build import build
 from daemon.config.root import Config, LogConfig
-from daemon.control.changes import OpenDetector
+from daemon.control.model_swap import OpenDetector
 from daemon.daemon import Daemon
 from daemon.errors import LookoutError
 from daemon.log import logging

@@ -13,6 +13,7 @@ from daemon.pipeline.drop_causes import GiveUp
 from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
+from daemon.pipeline.model_boards import ModelBoards
 from daemon.sources.port import PacketInfo
 from lookoutd.messages import State, VideoFormat
 
@@ -170,7 +171,7 @@ class DaemonSinks(CaptureSinks):
         forget: called for a source that is removed.
     """
 
-    board: FrameBoard
+    board: FrameBoard | ModelBoards
     ledger: Ledger
     forget: Callable[[str], None]
     packets: WatchedPackets = field(default=NO_PACKETS, kw_only=True)

@@ -56,7 +56,7 @@ class SecondStage:
         self._configs = config.classifiers
         self._rules = [rules_of(row) for row in config.classifiers]
         self._states: dict[str, SourceAttributes] = {}
-        self._wanted: tuple[object, Sequence[tuple[int, ...]]] = None, ()
+        self._wanted: dict[str, tuple[object, Sequence[tuple[int, ...]]]] = {}  # by model
         self._lock = threading.Lock()  # of shown attributes
         self.classifiers: list[Classifier] = []
         with ExitStack() as undo:  # a cutter may find no memory
@@ -125,10 +125,12 @@ class SecondStage:
         column[:] = rows
         return found.with_attributes(column)
 
-    def on_batch(self, frames: Sequence[Frame], found: Sequence[Detections], labels: tuple[str, ...]) -> None:
+    def on_batch(
+        self, frames: Sequence[Frame], found: Sequence[Detections], labels: tuple[str, ...], model: str
+    ) -> None:
         """Copy the boxes that are to be looked at. Called by lanes."""
         crops: list[dict[Crop, Part]] = [{} for _ in self.classifiers]
-        wanted = self._wanted_by_class(labels)
+        wanted = self._wanted_by_class(labels, model)
         for frame, one in zip(frames, found):
             memory_ns = self._memories_ns.get(frame.info.source)
             if memory_ns is None or one.tracks is None:
@@ -141,13 +143,16 @@ class SecondStage:
         for classifier, rows in zip(self.classifiers, crops):
             _submit(classifier, rows)
 
-    def _wanted_by_class(self, labels: tuple[str, ...]) -> Sequence[tuple[int, ...]]:
+    def _wanted_by_class(self, labels: tuple[str, ...], model: str) -> Sequence[tuple[int, ...]]:
         """Numbers of the working classifiers for each class. They are kept, because every batch asks."""
         key = labels, tuple(classifier.queue.is_closed for classifier in self.classifiers)
-        if self._wanted[0] != key:
-            working = [(n, row) for n, row in enumerate(self._configs) if not key[1][n]]
-            self._wanted = key, [tuple(n for n, row in working if label in row.wanted) for label in labels]
-        return self._wanted[1]
+        before = self._wanted.get(model)
+        if before is not None and before[0] == key:
+            return before[1]
+        working = [(n, row) for n, row in enumerate(self._configs) if not key[1][n] and row.model in (None, model)]
+        rows = [tuple(n for n, row in working if label in row.wanted) for label in labels]
+        self._wanted[model] = key, rows
+        return rows
 
     def _examine(
         self,
@@ -256,9 +261,10 @@ class WithAttributes:
     def __init__(self, analytics: Analytics, second: SecondStage) -> None:
         self._analytics, self._second = analytics, second
 
-    def check(self, config: Config, labels: tuple[str, ...]) -> None:
+    def check(self, config: Config, labels: Mapping[str, tuple[str, ...]]) -> None:
         self._analytics.check(config, labels)
-        check_wanted(config, labels)
+        for model, own in labels.items():
+            check_wanted(config.for_model(model), own)
 
     def prepare(self, config: Config) -> None:
         self._analytics.prepare(config)
@@ -271,11 +277,11 @@ class WithAttributes:
         self._analytics.forget(source)
         self._second.forget(source)
 
-    def before_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
-        return self._analytics.before_filter(labels)
+    def before_filter(self, labels: tuple[str, ...], model: str) -> Sequence[Stage]:
+        return self._analytics.before_filter(labels, model)
 
-    def after_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
-        return [*self._analytics.after_filter(labels), _AttributeStage(self._second)]
+    def after_filter(self, labels: tuple[str, ...], model: str) -> Sequence[Stage]:
+        return [*self._analytics.after_filter(labels, model), _AttributeStage(self._second)]
 
 
 def check_wanted(config: Config, labels: tuple[str, ...]) -> None:

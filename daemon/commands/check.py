@@ -11,14 +11,12 @@ from statistics import median
 from time import monotonic, perf_counter
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from daemon.analytics.rate_for_tracking import note_on_pace
-from daemon.analytics.stages import AnalyticsStages
 from daemon.classification.open_models import open_classifiers
-from daemon.classification.second_stage import check_wanted
 from daemon.commands.drawn_rules import draw_rules
+from daemon.commands.model_checks import check_models, say, text_of
 from daemon.commands.obstacles import obstacles
 from daemon.config.root import Config
 from daemon.config.sources import SourceConfig
@@ -27,27 +25,24 @@ from daemon.control.capacity import (
     Demand,
     MachineLimits,
     PictureCosts,
+    SourceCosts,
     bottleneck,
     cores,
     loads,
-    measure_detector,
     measure_sizes,
 )
 from daemon.control.decoders import decoder_backend_of
-from daemon.control.plan import PROCESS_BYTES, classifier_options, options_of, planned_processes, with_classifiers
-from daemon.control.reload import defaults_of
+from daemon.control.plan import PROCESS_BYTES, classifier_options, planned_processes, with_classifiers
 from daemon.errors import DecodeError, SourceError
 from daemon.monitoring.probes import bus_bytes_per_s, open_gpu_probe
-from daemon.pipeline.stages import filter_of
-from daemon.pipeline.views import check_views, placed, view_of
-from daemon.redact import printable
+from daemon.pipeline.model_set import planned_of
+from daemon.pipeline.views import placed, view_of
 from daemon.sources.decode import NVDEC, DecoderBackend, DecoderPool, NoHardwareDecoder
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader, next_picture
 from daemon.system.gpus import name_visible_gpus
-from detectors.factory import availability, gpus, open_classifier, open_detector
-from detectors.port import Detector, DetectorError, Image, ModelInfo, Region, Size
-from detectors.semantics import by_origin
+from detectors.factory import gpus, open_classifier
+from detectors.port import Detector, DetectorError, Image, ModelInfo, Region
 from lookoutd.messages import VideoFormat
 
 _MAX_DECODE_ERRORS = 100
@@ -88,13 +83,13 @@ def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> in
     with ExitStack() as stack:
         problems = [*obstacles(config, ports=ports)]
         for problem in problems:
-            _print(console, problem, "red")
+            say(console, problem, "red")
         classifiers = _try_classifiers(config)
-        detector = _check_model(config, classifiers.opened, console)
-        if detector:
-            stack.callback(detector.close)
+        detectors = check_models(config, classifiers.opened, stack, console)
+        if detectors:
             problems += _show_classifiers(classifiers, console)
-        planned = with_classifiers(detector.info, classifiers.opened) if detector else None
+        infos = {name: detector.info for name, detector in detectors.items()}
+        planned = with_classifiers(planned_of(infos), classifiers.opened) if infos else None
         backend = decoder_backend_of(config, planned) if planned else NoHardwareDecoder("the model cannot be opened")
         hardware = backend.open()
         stack.callback(hardware.close)
@@ -103,27 +98,23 @@ def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> in
         console.print(_source_table(opened))
         for row in opened:
             for note in row.format.notes if row.format else ():
-                _print(console, f"{row.source.id}: {note}", "yellow")
+                say(console, f"{row.source.id}: {note}", "yellow")
             if row.problem:
                 line = f"{row.source.id}: {row.problem}"
-                _print(console, line, "red")
+                say(console, line, "red")
         rates = {row.source.id: _wanted_fps(row) for row in opened}
-        if detector and planned:
-            rates |= _check_load(config, detector, planned, backend, opened, console)
+        if planned:
+            rates |= _check_load(config, detectors, planned, backend, opened, console)
         for note in _notes_on_pace(config, rates):
-            _print(console, note, "yellow")
-        if detector and draw is not None:
+            say(console, note, "yellow")
+        if detectors and draw is not None:
+            (detector, *_) = detectors.values()
             pictures = [(row.source, row.image) for row in opened if row.image is not None]
             for path in draw_rules(draw, pictures, detector):
-                _print(console, f"drawn: {path}")
+                say(console, f"drawn: {path}")
         failed = bool(problems) or any(row.problem for row in opened)
         opened.clear()  # pictures on the GPU, before their memory is released
-    return 0 if detector and not failed else 2
-
-
-def _print(console: Console, text: str, style: str = "none") -> None:
-    """In a line of its own; what a camera, a file or a name has put into it is no sign that a terminal obeys."""
-    console.print(printable(text), style=style, highlight=False, soft_wrap=True, markup=False)
+    return 0 if detectors and not failed else 2
 
 
 def open_once(config: SourceConfig, hardware: DecoderPool) -> Opened:
@@ -163,7 +154,7 @@ def _picture(reader: Reader, at_end: float | None = None) -> tuple[Image | None,
 
 def _check_load(
     config: Config,
-    detector: Detector,
+    detectors: Mapping[str, Detector],
     planned: ModelInfo,
     backend: DecoderBackend | NoHardwareDecoder,
     opened: list[Opened],
@@ -172,7 +163,8 @@ def _check_load(
     """Compare the demand of the sources with the machine's limits.
 
     Args:
-        planned: the detector's model, with the memory of all models in its plan.
+        detectors: by model.
+        planned: the first model, with the memory of all models in its plan.
 
     Returns:
         The frames a second that will be analysed, of each live source.
@@ -181,14 +173,17 @@ def _check_load(
     live = [row for row in asking if not row.source.is_patient]
     if not live:
         return {}
-    on_gpu = detector.info.gpu is not None
-    costs = measure_sizes(detector, [row.image for row in live if row.image is not None])
+    on_gpu = planned.gpu is not None
+    images = [row.image for row in live if row.image is not None]
+    measured = {name: measure_sizes(detector, images) for name, detector in detectors.items()}
+    models = {source.id: config.models_of(source) for source in config.active}
+    costs = SourceCosts(measured, models.__getitem__)
     demands = [_demand(row, backend, costs, on_gpu=on_gpu) for row in live]
     limits = MachineLimits(
-        images_per_s=costs.rates[costs.own],
+        images_per_s=costs.rate,
         cores=cores(),
         memory=_gpu_memory(config, planned) if on_gpu else None,
-        bus=bus_bytes_per_s(detector.info.gpu) if detector.info.gpu is not None else None,
+        bus=bus_bytes_per_s(planned.gpu) if planned.gpu is not None else None,
         sessions=backend.sessions,
     )
     rows = loads(demands, limits)
@@ -197,9 +192,8 @@ def _check_load(
     for load in rows:
         table.add_row(load.name, f"{load.needed:.1f}", f"{load.limit:.1f}", load.unit, f"{load.share:.0%}")
     console.print(table)
-    for size in detector.info.further_sizes:
-        line = f"at {_text(size)} the detector does {costs.rates[size]:.1f} pictures/s: one counts as {costs(size):.3g}"
-        console.print(f"{line} of {_text(costs.own)}", highlight=False, soft_wrap=True)
+    for name, one in measured.items():
+        _show_rates(name, one, costs, console)
     console.print(bottleneck(rows, len(live)), highlight=False, soft_wrap=True)
     if len(live) < len(opened):
         console.print(
@@ -208,6 +202,19 @@ def _check_load(
     wanted = [demand.wanted_fps for demand in demands]
     level = max_min_rate(wanted, limits.images_per_s, [demand.pictures for demand in demands]) or max(wanted)
     return {row.source.id: min(level, fps) for row, fps in zip(live, wanted)}
+
+
+def _show_rates(model: str, own: PictureCosts, costs: SourceCosts, console: Console) -> None:
+    """The cost of a picture at each input size of a model, and, of several models, the rate of each."""
+    for size in own.rates:
+        if size != own.own:
+            does = f"the detector{f' {model}' if model else ''} does {own.rates[size]:.1f} pictures/s"
+            line = f"at {text_of(size)} {does}: one counts as {own(size):.3g} of {text_of(own.own)}"
+            console.print(line, highlight=False, soft_wrap=True)
+    if len(costs.models) > 1:
+        rate = own.rates[own.own]
+        line = f"model {model} does {rate:.1f} pictures/s alone: one counts as {costs.rate / rate:.3g}"
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _wanted_fps(opened: Opened) -> float:
@@ -224,7 +231,7 @@ def _notes_on_pace(config: Config, rates: Mapping[str, float]) -> Iterator[str]:
             yield f"{source.id}: {note}"
 
 
-def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, costs: PictureCosts, *, on_gpu: bool) -> Demand:
+def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, costs: SourceCosts, *, on_gpu: bool) -> Demand:
     """The demand of an opened source."""
     form = row.format
     if form is None:
@@ -232,7 +239,7 @@ def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, costs: Pic
     fps, wanted = form.fps or 0.0, _wanted_fps(row)
     view = view_of(row.source)
     regions = placed(view, form.width, form.height).regions if view else (Region(0, 0, form.width, form.height),)
-    pictures = len(regions) * costs(row.source.model_size or costs.own)
+    pictures = len(regions) * costs(row.source.id, row.source.model_size)
     if form.decoder != NVDEC:
         crossing = sum(region.width * region.height * 3 for region in regions) if on_gpu else 0
         return Demand(fps, wanted, row.decode_s, frame_bytes=crossing, pictures=pictures)
@@ -250,71 +257,6 @@ def _gpu_memory(config: Config, model: ModelInfo) -> tuple[int, int] | None:
         gpus = probe.read() or []
     total = gpus[model.gpu].memory_total_bytes if model.gpu is not None and model.gpu < len(gpus) else None
     return (total, fixed) if total else None
-
-
-def _check_model(config: Config, classifiers: Mapping[str, ModelInfo], console: Console) -> Detector | None:
-    """The opened model; prints the reason and returns None if it cannot be used."""
-    table = Table("backend", "available", "", title="Backends, best first", title_justify="left")
-    for row in availability():
-        table.add_row(row.backend, "yes" if row.available else "no", escape(row.reason))
-    console.print(table)
-    with ExitStack() as undo:
-        try:
-            reserved = sum(other.memory_bytes for other in classifiers.values())
-            detector = open_detector(config.model.backend, options_of(config, reserved))
-        except DetectorError as error:
-            _print(console, str(error), "red")
-            return None
-        undo.callback(detector.close)
-        for source in config.active:
-            filter_of(source, detector.info.labels, defaults_of(config))
-        AnalyticsStages.check(config, detector.info.labels)
-        check_wanted(config, detector.info.labels)
-        check_views(config, detector.info)
-        undo.pop_all()
-    info = detector.info
-    table = Table(title="Model", title_justify="left", show_header=False)
-    sizes = ", ".join(map(_text, (info.input_size, *info.further_sizes)))
-    for name, value in (
-        ("model", f"{info.name} {info.digest}"),
-        ("backend", _backend(config, info)),
-        *(("nodes", f"{count} on {name}") for name, count in info.nodes),
-        ("head", info.head),
-        ("input", f"{sizes}, batches up to {info.max_batch}"),
-        *(("facts", line) for line in by_origin(info.facts)),
-        ("labels", f"{len(info.labels)}: {', '.join(info.labels[:8])}{' ...' if len(info.labels) > 8 else ''}"),
-        *_of_server(detector),
-        *(("note", note) for note in info.notes),
-    ):
-        table.add_row(name, escape(printable(value)))
-    console.print(table)
-    if info.memory:
-        console.print(_memory_table(with_classifiers(info, classifiers), config))
-    return detector
-
-
-def _backend(config: Config, info: ModelInfo) -> str:
-    if info.device:
-        return f"{info.backend} on {info.device}, {info.precision}"
-    chosen = config.model.backend == "auto" and config.model.provider is None
-    return f"{info.backend}, {info.precision}" + (" (chosen by auto)" if chosen else "")
-
-
-def _text(size: Size) -> str:
-    return f"{size[0]}x{size[1]}"
-
-
-def _of_server(detector: Detector) -> list[tuple[str, str]]:
-    """How pictures come to the model's server, and how many it does; empty without a server."""
-    info = detector.info
-    if not info.transport:
-        return []
-    try:
-        rate = measure_detector(detector, [detector.sample(1280, 720)])
-    except DetectorError as error:
-        return [("transport", info.transport), ("rate", f"not measured: {error}")]
-    batches = f"batches of {info.max_batch} from {info.lanes} lanes"
-    return [("transport", info.transport), ("rate", f"{rate:.1f} pictures of 1280x720 a second, in {batches}")]
 
 
 @dataclass(frozen=True)
@@ -349,22 +291,11 @@ def _try_classifiers(config: Config) -> _Classifiers:
 def _show_classifiers(classifiers: _Classifiers, console: Console) -> Sequence[str]:
     """Print them; returns the problems."""
     for problem in classifiers.problems:
-        _print(console, problem, "red")
+        say(console, problem, "red")
     for name, info in classifiers.opened.items():
         line = f"classifier {name}: {info.name} {info.digest}, {info.precision}, {len(info.labels)} labels"
-        _print(console, line)
+        say(console, line)
     return classifiers.problems
-
-
-def _memory_table(info: ModelInfo, config: Config) -> Table:
-    limit = config.gpu.memory_limit_mib
-    allowed = "no limit set" if limit is None else f"{limit} MiB allowed"
-    title = f"GPU memory planned for {info.lanes} lanes and batches up to {info.max_batch} ({allowed})"
-    table = Table("", "MiB", title=title, title_justify="left", show_footer=True)
-    for name, size in info.memory:
-        table.add_row(name, f"{size / (1 << 20):.0f}")
-    table.columns[0].footer, table.columns[1].footer = "in all", f"{info.memory_bytes / (1 << 20):.0f}"
-    return table
 
 
 def _aspect_of(format: VideoFormat) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 from daemon.config.http import check_dashboard
+from daemon.config.model import ModelConfig
+from daemon.config.models import with_first_model
 from daemon.config.root import Config, PageConfig, check
 from daemon.config.section import Section, anchored
 from daemon.config.source_checks import check_source
@@ -115,7 +117,10 @@ def parse(text: str, *, may_be_empty: bool = False) -> Config:
             raw[section][key] = "off"
     try:
         check_variables(raw, Config)
-        found: Config = convert(raw, Config, hook)
+        whole = with_first_model(raw)
+        for mistake in _mistakes_of_models(raw):
+            raise ConfigError(mistake)
+        found: Config = convert(whole, Config, hook)
         return check(found, may_be_empty=may_be_empty)
     except ConfigError as error:
         raise together([str(error), *_mistakes(raw)], text, Loader) from error
@@ -125,6 +130,8 @@ def _mistakes(raw: Mapping[str, Any]) -> Iterator[str]:
     """The first mistake of each section and of each source."""
     kinds = get_type_hints(Config, include_extras=True)
     kinds.pop("sources")
+    kinds.pop("models")
+    yield from _mistakes_of_models(raw)
     for key in kinds.keys() & raw.keys():
         try:
             check_variables({key: raw[key]}, Config)
@@ -137,6 +144,16 @@ def _mistakes(raw: Mapping[str, Any]) -> Iterator[str]:
         try:
             check_variables(source, cast(type, SourceConfig), f"{where}.")
             check_source(convert(source, SourceConfig, hook, where), f"{where}.")
+        except ConfigError as error:
+            yield str(error)
+
+
+def _mistakes_of_models(raw: Mapping[str, Any]) -> Iterator[str]:
+    """The first mistake of each of several models."""
+    named = raw.get("models")
+    for name, row in named.items() if isinstance(named, dict) else ():
+        try:
+            convert(row, ModelConfig, hook, f"models.{name}")
         except ConfigError as error:
             yield str(error)
 

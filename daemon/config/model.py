@@ -56,6 +56,8 @@ class ModelConfig(Section, frozen=True):
     """frames in one inference at most; batches are as large as the load makes them"""
     threads: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
     """CPU threads of one inference; 0 for all cores"""
+    lanes: Annotated[int, msgspec.Meta(ge=1, le=16)] | None = None
+    """of this model, where there are several; null: as the key lanes says"""
     precision: Precision = "auto"
     """or fp32, fp16, int8, fp8 (made by `lookout calibrate`); auto: as the file is; of a float file a GPU makes FP16"""
     builder_level: Annotated[int, msgspec.Meta(ge=0, le=5)] = 3
@@ -107,6 +109,8 @@ class ClassifierConfig(Section, frozen=True, kw_only=True):
     """none, sigmoid, softmax; null: softmax for logits"""
     labels: str | None = None
     """null: the model's own; or a file of one label a line"""
+    model: SourceId | None = None
+    """the name of the model whose labels these are, where there are several"""
     wanted: Annotated[list[str], msgspec.Meta(min_length=1)] = msgspec.field(name="for")
     """labels of the first model that it looks at"""
     fit: Literal["stretch", "letterbox", "cover"] = "stretch"

@@ -11,6 +11,7 @@ from daemon.batch_config import BatchConfig, check_batch
 from daemon.config.events import EventsConfig, check_events
 from daemon.config.http import DashboardConfig, HttpConfig, check_dashboard, check_http
 from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig, check_names
+from daemon.config.models import SINGLE, check_model_name, check_model_names, choice_of
 from daemon.config.publisher import PublisherConfig, check_publisher
 from daemon.config.section import Seconds, Section
 from daemon.config.source_checks import check_groups, check_reconnect, check_source
@@ -59,6 +60,9 @@ class Config(Section, frozen=True, kw_only=True):
 
     model: ModelConfig
     """the detection model: docs/models.md"""
+    models: dict[str, ModelConfig] = {}
+    """several instead, by name, such as {people: {path: people.onnx}, plates: {path: plates.onnx}}, each with the keys
+    of `model`; a source names its own in `model`"""
     lanes: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     """threads that detect side by side on the one model; on a GPU more may be faster: docs/operations.md"""
     capture_processes: Literal["auto"] | Annotated[int, msgspec.Meta(ge=0, le=16)] = "auto"
@@ -98,6 +102,42 @@ class Config(Section, frozen=True, kw_only=True):
     """lines for people, or for programs that collect them: docs/operations.md"""
 
     @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names of all models; one empty name for `model`."""
+        return tuple(self.models) or (SINGLE,)
+
+    def for_model(self, name: str) -> Config:
+        """The configuration as one of several models has it: its own settings and lanes, the sources that it looks at,
+        and of those the tracks and rules that mean its labels."""
+        if not self.models:
+            return self
+        model = self.models[name]
+        return msgspec.structs.replace(
+            self,
+            model=model,
+            models={},
+            lanes=model.lanes or self.lanes,
+            sources=[self._seen_by(source, name) for source in self.sources if name in self.models_of(source)],
+            classifiers=[row for row in self.classifiers if row.model == name or len(self.models) == 1],
+        )
+
+    def _seen_by(self, source: SourceConfig, name: str) -> SourceConfig:
+        own = source.tracking
+        tracking = (own.model if isinstance(own, SourceTracking) else None) or self.models_of(source)[0]
+        return source if tracking == name else msgspec.structs.replace(source, tracking=False, rules=[])
+
+    def models_of(self, source: SourceConfig) -> tuple[str, ...]:
+        """The names of the models that look at a source."""
+        if source.model is None:
+            return self.model_names[:1]
+        return (source.model,) if isinstance(source.model, str) else tuple(source.model)
+
+    def accounts_of(self, source: SourceConfig) -> dict[str, str]:
+        """The names of its accounts in the ledger, by model."""
+        several = len(self.models) > 1
+        return {name: f"{source.id}/{name}" if several else source.id for name in self.models_of(source)}
+
+    @property
     def active(self) -> list[SourceConfig]:
         """The sources that are enabled."""
         return [source for source in self.sources if source.enabled]
@@ -106,7 +146,7 @@ class Config(Section, frozen=True, kw_only=True):
         """How the objects of a source are tracked; None if they are not."""
         own = source.tracking
         if isinstance(own, SourceTracking):
-            changed = {name: getattr(own, name) for name in own.__struct_fields__}
+            changed = {name: getattr(own, name) for name in own.__struct_fields__ if name != "model"}
             changed = {name: value for name, value in changed.items() if value is not None}
             return msgspec.structs.replace(self.tracking, **changed) if own.enabled else None
         return self.tracking if own or (own is None and self.tracking.enabled) else None
@@ -138,7 +178,9 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
         if other is not None:
             raise ConfigError(f"sources[{index}].id: {source.id!r} and {other!r} differ in nothing but their case")
         seen[source.id.lower()] = source.id
-    _check_sizes(config)
+    _check_models(config)
+    for name in config.model_names:
+        _check_sizes(config.for_model(name))
     for index, source in enumerate(config.sources):
         if source.rules and config.tracking_of(source) is None:
             raise ConfigError(f"sources[{index}].rules: rules need tracks; set tracking: true for this source as well")
@@ -152,6 +194,37 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     check_http(config.http)
     check_dashboard(config.dashboard)
     return config
+
+
+def _check_models(config: Config) -> None:
+    """
+    Raises:
+        ConfigError: a name means nothing, or is needed and not there.
+    """
+    check_model_names(config.models)
+    for index, source in enumerate(config.sources):
+        _check_models_of(config, source, f"sources[{index}].")
+    for index, row in enumerate(config.classifiers):
+        if row.model is not None or len(config.models) > 1:
+            check_model_name(config.models, row.model, f"classifiers[{index}].model", "its labels are")
+    if len(config.models) > 1 and config.fleet.coordinator is not None:
+        raise ConfigError("models: a fleet places sources by the rate of one model: use `model`, or no coordinator")
+
+
+def _check_models_of(config: Config, source: SourceConfig, where: str) -> None:
+    named = [source.model] if isinstance(source.model, str) else source.model or []
+    for name in named:
+        check_model_name(config.models, name, f"{where}model", "it is for")
+    if len(set(named)) < len(named):
+        raise ConfigError(f"{where}model: names a model twice")
+    if len(config.models) > 1 and not named:
+        check_model_name(config.models, None, f"{where}model", "it is for")
+    tracking = source.tracking if isinstance(source.tracking, SourceTracking) else None
+    own = config.models_of(source)
+    if tracking and tracking.model is not None and tracking.model not in own:
+        raise ConfigError(f"{where}tracking.model: {tracking.model!r} does not look at it{choice_of(own)}")
+    if len(own) > 1 and config.tracking_of(source) is not None and not (tracking and tracking.model):
+        raise ConfigError(f"{where}tracking: say whose boxes are tracked, tracking: {{model: NAME}}{choice_of(own)}")
 
 
 def _check_sizes(config: Config) -> None:

@@ -50,6 +50,8 @@ def _anchored_value(value: Any, folder: Path) -> Any:
         return absolute(folder, value)
     if isinstance(value, list):
         return [_anchored_value(row, folder) for row in value]
+    if isinstance(value, dict):
+        return {key: _anchored_value(row, folder) for key, row in value.items()}
     if isinstance(value, Anchored):
         return value.anchored(folder)
     return anchored(value, folder) if isinstance(value, msgspec.Struct) else value

@@ -50,6 +50,8 @@ class SourceTracking(Section, frozen=True):
     """like tracking.memory_s"""
     confirm_hits: Hits | None = None
     """like tracking.confirm_hits"""
+    model: SourceId | None = None
+    """the model whose boxes are tracked, and whose labels its rules mean; needed where several look at it"""
 
 
 class SourceBase(Section, frozen=True):
@@ -57,6 +59,9 @@ class SourceBase(Section, frozen=True):
     """letters, digits, '_', '.', '-'; the topic is detections/ID/"""
     enabled: bool = True
     """false: as if it were not here"""
+    model: SourceId | Annotated[list[SourceId], msgspec.Meta(min_length=1, max_length=8)] | None = None
+    """where there are several models: the name of one in `models`, or several, such as [people, plates], which all look
+    at each frame"""
     max_fps: Rate | None = None
     """frames above this rate are skipped, and counted as rate_limit"""
     labels: list[str] | None = None
@@ -77,6 +82,10 @@ class SourceBase(Section, frozen=True):
     frame. Or {columns: 2, rows: 2, overlap: 0.1, whole: true}"""
     input_size: InputSize | None = None
     """640, or [1280, 736] for a wide picture, of a model with a dynamic input size; null: model.input_size"""
+
+    @property
+    def has_several_models(self) -> bool:
+        return isinstance(self.model, list) and len(self.model) > 1
 
     @property
     def model_size(self) -> tuple[int, int] | None:

@@ -58,7 +58,7 @@ class Admission:
         capacity: measured rate of the detector, pictures a second.
         decoder: estimated share of the GPU's decoder for a format.
         rate: corrects the estimate.
-        cost: of a picture at an input size, in pictures of the model's own.
+        cost: of a source's picture at an input size, None for the model's own, in pictures of that.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Admission:
         capacity: float = float("inf"),
         decoder: Callable[[VideoFormat], float] | None = None,
         rate: DecoderRate | None = None,
-        cost: Callable[[Size], float] = lambda _: 1.0,
+        cost: Callable[[str, Size | None], float] = lambda *_: 1.0,
     ) -> None:
         self._cost = cost
         self._mode, self._measured, self._decoder = mode, capacity, decoder
@@ -134,8 +134,7 @@ class Admission:
             self._set_quotas()
 
     def _pictures_of(self, source: str) -> float:
-        size = self._sizes.get(source)
-        return self._pictures.get(source, 1) * (self._cost(size) if size else 1)
+        return self._pictures.get(source, 1) * self._cost(source, self._sizes.get(source))
 
     @property
     def decoder_cost(self) -> float:

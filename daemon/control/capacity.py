@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -152,6 +152,34 @@ class PictureCosts:
         if size in self.rates:
             return self.rates[self.own] / self.rates[size]
         return size[0] * size[1] / (self.own[0] * self.own[1])
+
+
+@dataclass(frozen=True)
+class SourceCosts:
+    """The cost of a frame of a source, for all models that look at it, in pictures of the first model's own size. All
+    run on one machine, so their times add up.
+
+    Attributes:
+        models: measured, by name.
+        models_of: names of the models that look at a source.
+    """
+
+    models: Mapping[str, PictureCosts]
+    models_of: Callable[[str], Iterable[str]]
+
+    @property
+    def rate(self) -> float:
+        """Pictures a second of the first model at its own size."""
+        first = next(iter(self.models.values()))
+        return first.rates[first.own]
+
+    def __call__(self, source: str, size: Size | None) -> float:
+        """
+        Args:
+            size: of the input; None for the own size of each model.
+        """
+        rows = [self.models[name] for name in self.models_of(source)]
+        return sum(self.rate / row.rates[row.own] * (row(size) if size else 1) for row in rows)
 
 
 def measure_sizes(detector: Detector, images: Sequence[Image]) -> PictureCosts:

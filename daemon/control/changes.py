@@ -17,45 +17,27 @@ from dataclasses import dataclass, field
 import structlog
 
 from daemon.capture.host import HostedCapture
-from daemon.config.model import ModelConfig
-from daemon.config.root import Config, LogConfig
+from daemon.config.root import Config
 from daemon.config.sources import SourceConfig
-from daemon.control.plan import options_of
-from daemon.control.reload import Change, defaults_of, difference, is_same_model, suits
+from daemon.control.model_swap import ModelLoader, limit_of, log_swap, retire, serve, suits_now, too_slow
+from daemon.control.reload import Change, difference
 from daemon.control.sources import SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.lifecycle import ThreadPart
-from daemon.pipeline.lanes import Lanes, LaneSet
-from daemon.pipeline.stages import BoxFilter
+from daemon.pipeline.lanes import LaneSet
+from daemon.pipeline.model_set import Filters, ModelSet, Prepared
 from daemon.system import systemd
 from daemon.system.background import BackgroundTask
 from daemon.system.runtime import Runtime
-from daemon.system.stop_token import StoppedError, StopToken
+from daemon.system.stop_token import StoppedError
 from daemon.system.watchdog import Pulse
-from detectors.factory import Backend
-from detectors.port import Detector, DetectorError, Options
+from detectors.port import DetectorError
 
 log = structlog.get_logger(__name__)
-OpenDetector = Callable[[Backend, Options], Detector]
-TryModel = Callable[[Backend, Options, LogConfig, StopToken], None]
 PersistSources = Callable[[Sequence[SourceConfig]], None]
 ReloadSettings = Callable[[Config], Callable[[], None]]
 _MAX_ABANDONED = 3  # models that were given up and are still opening
 _POLL_S = 0.5
-
-
-@dataclass(frozen=True)
-class ModelLoader:
-    """Opens models.
-
-    Attributes:
-        trial: tries a model in a process that can be killed, None to open it at once.
-        reserved: bytes of GPU memory planned for classifiers.
-    """
-
-    open: OpenDetector
-    trial: TryModel | None = None
-    reserved: int = 0
 
 
 @dataclass
@@ -67,7 +49,7 @@ class _Request:
         reloads: reads the configuration file again; the service manager is notified.
         persist: persists the new sources, None if they are not persisted.
         dry_run: check it, and change nothing.
-        opening: the model that is being opened for it, and that model's configuration.
+        opening: the models that are being opened for it, by name, and their configuration.
     """
 
     read: Callable[[Config], Config]
@@ -75,8 +57,9 @@ class _Request:
     persist: PersistSources | None = None
     dry_run: bool = False
     future: Future[Change] = field(default_factory=Future)
-    opening: BackgroundTask[LaneSet] | None = None
+    opening: BackgroundTask[dict[str, LaneSet]] | None = None
     opened_for: Config | None = None
+    opens: Sequence[str] = ()
 
 
 class Changes(ThreadPart):
@@ -97,7 +80,7 @@ class Changes(ThreadPart):
         self,
         config: Config,
         sources: SourceManager,
-        lanes: Lanes,
+        models: ModelSet,
         loader: ModelLoader,
         reload_settings: ReloadSettings,
         runtime: Runtime,
@@ -105,11 +88,11 @@ class Changes(ThreadPart):
         super().__init__("changes", runtime, is_vital=False)
         self.config = config
         self.reloads = {True: 0, False: 0}
-        self._sources, self._lanes = sources, lanes
+        self._sources, self._models = sources, models
         self._loader, self._reload_settings = loader, reload_settings
         self._waiting: deque[_Request] = deque()
         self._parked: _Request | None = None  # waits for a model
-        self._abandoned: list[BackgroundTask[LaneSet]] = []  # given up, still opening
+        self._abandoned: list[BackgroundTask[dict[str, LaneSet]]] = []  # given up, still opening
         self._working = False
         self._reloading: Future[Change] | None = None  # submitted, not begun
         self._lock = threading.Lock()
@@ -214,30 +197,28 @@ class Changes(ThreadPart):
 
     def _apply(self, request: _Request) -> Change | None:
         """Apply a request; None if it has to wait for a model."""
-        generation = request.opening.result() if request.opening else None
+        unused = request.opening.result() if request.opening else {}
         try:
             new = request.read(self.config)
             change = difference(self.config, new)
-            if change.model and not (generation and _is_for(request.opened_for, new)):
-                self._open(request, new)
+            if not serve(unused, request.opened_for, change.models, new):
+                self._open(request, new, change.models)
                 return None
             captures = [self._sources.make(source) for source in (*change.changed, *change.added)]
-            adopted = generation if change.model else None
-            refiltered = [*change.added, *change.changed, *change.refiltered]
-            filters = adopted.filters_of(new.active) if adopted else self._lanes.filters_of(refiltered)
-            self._lanes.check_analytics(new, adopted)
+            adopted = {name: unused[name] for name in change.models}
+            refiltered = [source.id for source in (*change.added, *change.changed, *change.refiltered)]
+            filters = self._models.filters_of(new, refiltered, adopted)
+            self._models.check(new, adopted)
             if request.dry_run:
                 return change
-            self._lanes.prepare_analytics(new)
+            self._models.prepare_analytics(new)
             use_settings = self._reload_settings(new) if request.reloads else None
             if request.persist:
                 # The last step that may fail, and before any later change: a reload reads the file.
                 request.persist(new.sources)
-            if adopted:
-                generation = None
+            unused = {name: row for name, row in unused.items() if name not in adopted}
         finally:
-            if generation:  # the model is not needed any more
-                generation.retire()
+            retire(unused)
         if use_settings:
             use_settings()
         self._commit(new, change, captures, filters, adopted)
@@ -248,22 +229,18 @@ class Changes(ThreadPart):
         new: Config,
         change: Change,
         captures: Sequence[HostedCapture],
-        filters: dict[str, BoxFilter],
-        adopted: LaneSet | None,
+        filters: Filters,
+        adopted: Prepared,
     ) -> None:
         """Put a change into effect; cannot be refused."""
         try:
             with self._sources.changing():
                 self._sources.remove([*change.removed, *(source.id for source in change.changed)])
-                if adopted:
-                    adopted.update_filters(filters)
-                    self._lanes.adopt(adopted)
-                    self._log_swap(adopted)
-                else:
-                    self._lanes.update_filters(filters)
-                self._lanes.configure_analytics(new)
+                self._models.configure(new, filters, adopted)
+                for name, fresh in adopted.items():
+                    log_swap(name, fresh.info)
                 for id in change.removed:
-                    self._lanes.forget(id)
+                    self._models.forget(id)
                 self._sources.add(captures)
                 self.config = new
         except Exception as error:
@@ -273,23 +250,24 @@ class Changes(ThreadPart):
 
     # --- a model ---------------------------------------------------------------------------------------------------
 
-    def _open(self, request: _Request, new: Config) -> None:
-        """Open a model in the background, and process the request again when it is ready."""
+    def _open(self, request: _Request, new: Config, names: Sequence[str]) -> None:
+        """Open models in the background, and process the request again when they are ready."""
         with self._lock:
             stopping, superseded = self.ending.is_set, self._parked
             if not stopping:
                 self._parked = request
         if stopping:
             raise StoppedError
-        same = superseded if superseded and _is_for(superseded.opened_for, new) else None
+        same = superseded if superseded and _opens(superseded, names, new) else None
         if same:
             request.opening, request.opened_for, same.opening = same.opening, same.opened_for, None
+            request.opens = names
         if superseded:
             self._abandon(superseded, ConfigError("given up: another change of the model came first"))
         if not same:
-            self._start_opening(request, new)
+            self._start_opening(request, new, names)
 
-    def _start_opening(self, request: _Request, new: Config) -> None:
+    def _start_opening(self, request: _Request, new: Config, names: Sequence[str]) -> None:
         self._abandoned = [row for row in self._abandoned if row.is_alive]
         if len(self._abandoned) >= _MAX_ABANDONED:
             with self._lock:
@@ -297,8 +275,8 @@ class Changes(ThreadPart):
             raise DetectorError(f"{len(self._abandoned)} models that were given up are still opening: restart")
         opening = BackgroundTask(
             "opening the model",
-            lambda stop: self._prepare(new, stop),
-            LaneSet.retire,
+            lambda stop: self._loader.prepare(self._models, new, names, stop),
+            retire,
             self._clock,
             on_done=self._notify,
         )
@@ -310,22 +288,7 @@ class Changes(ThreadPart):
             except RuntimeError as error:
                 self._parked = None
                 raise DetectorError(f"no thread can be started to open the model: {error}") from error
-            request.opened_for, request.opening = new, opening
-
-    def _prepare(self, new: Config, stop: StopToken) -> LaneSet:
-        """Runs in the background thread."""
-        model, options = new.model, options_of(new, self._loader.reserved)
-        if self._loader.trial:
-            self._loader.trial(model.backend, options, new.log, stop)
-        detector = self._loader.open(model.backend, options)
-        if stop.is_set:
-            detector.close()
-            raise StoppedError
-        try:
-            return self._lanes.prepare(detector, new.active, defaults_of(new), stop)
-        except ConfigError:
-            detector.close()
-            raise
+            request.opened_for, request.opening, request.opens = new, opening, names
 
     def _notify(self) -> None:
         with self._lock:
@@ -337,11 +300,11 @@ class Changes(ThreadPart):
         if opening is None or opening.done.is_set:
             return
         opening.log_progress()
-        model = (request.opened_for or self.config).model
-        if opening.seconds > model.open_timeout_s:
+        wanted = request.opened_for or self.config
+        if opening.seconds > limit_of(wanted, request.opens):
             with self._lock:
                 self._parked = None
-            self._abandon(request, _too_slow(model))
+            self._abandon(request, too_slow(wanted, request.opens))
 
     def _abandon(self, request: _Request, error: Exception) -> None:
         if request.opening and not request.opening.done.is_set:
@@ -349,12 +312,6 @@ class Changes(ThreadPart):
         if request.opening:
             request.opening.abandon()
         self._refuse(request, error)
-
-    def _log_swap(self, generation: LaneSet) -> None:
-        info = generation.info
-        log.info("model swapped", name=info.name, digest=info.digest, precision=info.precision)
-        for note in info.notes:
-            log.warning(note)
 
     # --- the end of a request --------------------------------------------------------------------------------------
 
@@ -377,11 +334,7 @@ class Changes(ThreadPart):
             request.future.set_exception(error)
 
 
-def _is_for(opened_for: Config | None, new: Config) -> bool:
-    """Whether a model that was opened for one configuration suits another."""
-    return opened_for is not None and is_same_model(opened_for.model, new.model) and suits(opened_for, new)
-
-
-def _too_slow(model: ModelConfig) -> DetectorError:
-    limit = f"{model.open_timeout_s:g} s"
-    return DetectorError(f"model {model.path} did not open within {limit}: it is given up; see model.open_timeout_s")
+def _opens(request: _Request, names: Sequence[str], new: Config) -> bool:
+    """Whether a request opens just those models that a configuration needs."""
+    opened_for = request.opened_for
+    return request.opens == names and opened_for is not None and all(suits_now(opened_for, new, name) for name in names)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import numpy as np
 import structlog
 
+from daemon.errors import ConfigError
 from daemon.lifecycle import Closing, Phase, Steps
+from detectors.factory import GPU_BACKENDS
 
 if TYPE_CHECKING:
     from daemon.analytics.event_publisher import EventPublisher
@@ -19,24 +21,28 @@ if TYPE_CHECKING:
     from daemon.capture.sinks import WatchedPackets
     from daemon.config.root import Config
     from daemon.control.admission import Admission
-    from daemon.control.capacity import PictureCosts
-    from daemon.control.changes import Changes, ModelLoader, OpenDetector
+    from daemon.control.capacity import PictureCosts, SourceCosts
+    from daemon.control.changes import Changes
+    from daemon.control.model_swap import ModelLoader, OpenDetector
     from daemon.control.overload import Overload
     from daemon.control.sources import SourceManager
     from daemon.monitoring.health import Health
     from daemon.monitoring.monitor import Monitor
     from daemon.pipeline.core import Core
     from daemon.pipeline.frame_board import FrameBoard
-    from daemon.pipeline.lanes import Lanes
+    from daemon.pipeline.kit import Attached, Detection
     from daemon.pipeline.ledger import Ledger
-    from daemon.pipeline.views import SourceViews
+    from daemon.pipeline.model_boards import ModelBoards
+    from daemon.pipeline.model_set import ModelSet
     from daemon.publish.publisher import Publisher
     from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
     from daemon.sources.factory import MakeSource
-    from detectors.port import Detector
+    from daemon.system.stop_token import StopToken
+    from detectors.port import Detector, ModelInfo
     from lookoutd.messages import State, VideoFormat
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 Reload = Callable[["Config"], Callable[[], None]]
 """Reads what a part needs again; the function that it returns puts it into use."""
 
@@ -60,8 +66,67 @@ def open_gpu(core: Core, *, shares: bool) -> None:
         log.info("capture processes and lanes share the GPU", by=by, reason=mps.reason)
 
 
-def measure(core: Core, backend: DecoderBackend | NoHardwareDecoder, detector: Detector) -> PictureCosts:
-    """The detector's rate on pictures like the sources'. It has no lanes yet."""
+def may_use_gpu(config: Config) -> bool:
+    """Whether a model may run on a GPU of this machine."""
+    return any(config.for_model(name).model.backend in ("auto", *GPU_BACKENDS) for name in config.model_names)
+
+
+def open_timeouts(config: Config) -> list[float]:
+    """Time limit for opening each model, seconds."""
+    return [config.for_model(name).model.open_timeout_s for name in config.model_names]
+
+
+def open_models(core: Core, open_one: OpenDetector, attached: Attached, reserved: int, stop: StopToken) -> ModelSet:
+    """All models, each with the GPU memory that those before it leave.
+
+    Args:
+        reserved: bytes of GPU memory planned for classifiers.
+        stop: of the daemon.
+
+    Raises:
+        ConfigError: a model does not fit the configuration, or the others.
+        DetectorError: one cannot be opened.
+    """
+    from daemon.control.plan import options_of
+    from daemon.control.reload import defaults_of
+    from daemon.pipeline.kit import open_detection
+    from daemon.pipeline.model_set import ModelSet
+
+    found: dict[str, Detection] = {}
+    for name in core.config.model_names:
+        own = core.config.for_model(name)
+        options = options_of(own, reserved + sum(row.detector.info.memory_bytes for row in found.values()))
+        detector = core.opener.open_model(partial(open_one, own.model.backend, options), own.model.path)
+        found[name] = open_detection(core, own, name, detector, defaults_of(own), attached, stop)
+    models = ModelSet(found, attached.analytics, core.ledger)
+    check_devices(models.infos)
+    models.check(core.config, {})
+    return models
+
+
+def check_devices(infos: Mapping[str, ModelInfo]) -> None:
+    """
+    Raises:
+        ConfigError: some of several models run on a GPU, and others cannot read the pictures that are there.
+    """
+    on_gpu = [name for name, info in infos.items() if info.gpu is not None]
+    others = [name for name in infos if name not in on_gpu]
+    if on_gpu and others:
+        raise ConfigError(
+            f"models: {on_gpu[0]} runs on the GPU, and {others[0]} by {infos[others[0]].backend}, which reads pictures "
+            "in host memory: set the same backend for all"
+        )
+
+
+def measure(core: Core, backend: DecoderBackend | NoHardwareDecoder, models: ModelSet) -> SourceCosts:
+    """The rate of each model on pictures like the sources'. They have no lanes yet."""
+    from daemon.control.capacity import SourceCosts
+
+    found = {name: _measure(core, backend, name, row.detector) for name, row in models.detections.items()}
+    return SourceCosts(found, core.ledger.models_of)
+
+
+def _measure(core: Core, backend: DecoderBackend | NoHardwareDecoder, model: str, detector: Detector) -> PictureCosts:
     from daemon.control.capacity import measure_sizes
     from daemon.sources.decode import NoHardwareDecoder
     from detectors.port import HostImage
@@ -74,6 +139,7 @@ def measure(core: Core, backend: DecoderBackend | NoHardwareDecoder, detector: D
     log.info(
         "admission",
         mode=core.config.admission,
+        **({"model": model} if model else {}),
         detector_fps=round(costs.rates[costs.own], 1),
         **(rates if len(rates) > 1 else {}),
     )
@@ -81,7 +147,7 @@ def measure(core: Core, backend: DecoderBackend | NoHardwareDecoder, detector: D
 
 
 def open_admission(
-    core: Core, backend: DecoderBackend | NoHardwareDecoder, costs: PictureCosts | None, views: SourceViews
+    core: Core, backend: DecoderBackend | NoHardwareDecoder, costs: SourceCosts | None, models: ModelSet
 ) -> Admission:
     """
     Args:
@@ -101,10 +167,16 @@ def open_admission(
         size = format.width, format.height
         return backend.estimate(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
 
-    admission = Admission(mode, costs.rates[costs.own], decoder, DecoderRate(core.config.gpu.device), costs)
-    views.add_listener(admission.set_pictures)
-    views.add_size_listener(admission.set_sizes)
+    admission = Admission(mode, costs.rate, decoder, DecoderRate(core.config.gpu.device), costs)
+    views = [row.views for row in models.detections.values()]  # all models of a source have the same view of it
+    for one in views:
+        one.add_listener(lambda _: admission.set_pictures(_merged(other.pictures for other in views)))
+        one.add_size_listener(lambda _: admission.set_sizes(_merged(other.sizes for other in views)))
     return admission
+
+
+def _merged(rows: Iterable[Mapping[str, T]]) -> dict[str, T]:
+    return {source: value for row in rows for source, value in row.items()}
 
 
 class Announcements:
@@ -142,7 +214,7 @@ def open_sources(
     backend: DecoderBackend | NoHardwareDecoder,
     make_source: MakeSource,
     announcements: Announcements,
-    board: FrameBoard,
+    board: FrameBoard | ModelBoards,
     admission: Admission,
     packets: WatchedPackets,
 ) -> SourceManager:
@@ -179,7 +251,7 @@ def model_loader(open_one: OpenDetector, reserved: int) -> ModelLoader:
     Args:
         reserved: bytes of GPU memory planned for classifiers.
     """
-    from daemon.control.changes import ModelLoader
+    from daemon.control.model_swap import ModelLoader
     from daemon.control.model_trial import try_model
     from detectors.factory import open_detector
 
@@ -187,7 +259,12 @@ def model_loader(open_one: OpenDetector, reserved: int) -> ModelLoader:
 
 
 def open_changes(
-    core: Core, sources: SourceManager, lanes: Lanes, loader: ModelLoader, monitor: Monitor, reloads: Sequence[Reload]
+    core: Core,
+    sources: SourceManager,
+    models: ModelSet,
+    loader: ModelLoader,
+    monitor: Monitor,
+    reloads: Sequence[Reload],
 ) -> Changes:
     """
     Args:
@@ -195,7 +272,7 @@ def open_changes(
     """
     from daemon.control.changes import Changes
 
-    changes = Changes(core.config, sources, lanes, loader, partial(_reload_settings, monitor, reloads), core.runtime)
+    changes = Changes(core.config, sources, models, loader, partial(_reload_settings, monitor, reloads), core.runtime)
     return core.life.add(changes, Phase.INTAKE)
 
 
@@ -217,12 +294,20 @@ def _reload_settings(monitor: Monitor, reloads: Sequence[Reload], new: Config) -
     return apply
 
 
+def _named(model: str, reason: Callable[[], str | None]) -> str | None:
+    """A reason, with the model that it is of where there are several."""
+    found = reason()
+    return f"model {model}: {found}" if model and found else found
+
+
 def with_sources_of_fleet(read: Callable[[], Config], changes: Changes) -> Callable[[], Config]:
     """How the configuration file is read where sources come from a fleet: they are not in it."""
     return lambda: msgspec.structs.replace(read(), sources=changes.config.sources)
 
 
-def note_health(health: Health, lanes: Lanes, ledger: Ledger, overload: Overload) -> None:
+def note_health(health: Health, models: ModelSet, ledger: Ledger, overload: Overload) -> None:
     """Let health know why there may be no results, or too few."""
-    health.conditions.extend((lambda: lanes.unavailable, lambda: ledger.fault_of_model))
+    for name, row in models.detections.items():
+        health.conditions.append(partial(_named, name, partial(getattr, row.lanes, "unavailable")))
+        health.conditions.append(partial(_named, name, partial(ledger.boxes.fault_of, name)))
     health.notes.append(lambda: overload.reason)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from daemon.config.sources import AvConfig, SourceConfig
 from daemon.control.reload import least_confidence, sizes_of
-from daemon.pipeline.frame_board import PATIENT_DEPTH
+from daemon.pipeline.board_rules import PATIENT_DEPTH
 from detectors.port import ModelInfo, Options, PostprocessParams
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def options_of(config: Config, reserved: int = 0) -> Options:
         precision=model.precision,
         builder_level=model.builder_level,
         cache=model.cache,
-        lanes=config.lanes,
+        lanes=model.lanes or config.lanes,
         device=config.gpu.device,
         memory_limit=_models_memory(config),
         reserved=reserved,
@@ -129,13 +129,15 @@ def remote_sources(sources: Sequence[SourceConfig]) -> list[SourceConfig]:
 
 
 def surfaces_of(config: Config) -> int:
-    """Pictures of one source that may be in use at once: on the board, in a lane's batch, in the capture thread, and
-    between processes."""
+    """Pictures of one source that may be in use at once: on the board and in a lane's batch of each of its models, in
+    the capture thread, and between processes."""
+    models = max((len(config.models_of(source)) for source in config.active), default=1)
     if config.capture_processes != 0:
-        return 5 if config.board.mode == "live" else config.board.depth + 2
+        return 3 + 2 * models if config.board.mode == "live" else config.board.depth + 2
     patient = PATIENT_DEPTH if any(source.is_patient for source in config.active) else 1
     waiting = patient if config.board.mode == "live" else config.board.depth
-    return waiting + min(waiting, config.model.max_batch) + 2
+    batch = max(config.for_model(name).model.max_batch for name in config.model_names)
+    return models * (waiting + min(waiting, batch)) + 2
 
 
 def _models_memory(config: Config) -> int | None:

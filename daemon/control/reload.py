@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from daemon.config.sources import SourceConfig
     from detectors.port import Size
 
-_HOT = ("sources", "model", "tracking")
+_HOT = ("sources", "model", "models", "tracking")
 _HOT_KEYS = {"log": ("level",), "monitor": ("interval_s", "stall_after_s")}
 _WITHOUT_RECONNECT = ("confidence", "labels", "tracking", "rules", "roi", "tiles", "input_size")  # keys of a source
 
@@ -28,7 +28,8 @@ class Change:
     removed: ids.
     changed: sources that must reconnect.
     refiltered: sources with new confidence, labels, tracking, rules, roi, tiles or input size only.
-    model: the model or its options have changed, or a source needs a lower threshold or another input size.
+    models: names of models that have changed, or whose options have, or of which a source needs a lower threshold or
+        another input size.
     settings: other keys, such as `log.level`.
     """
 
@@ -36,7 +37,7 @@ class Change:
     removed: list[str]
     changed: list[SourceConfig]
     refiltered: list[SourceConfig]
-    model: bool
+    models: list[str]
     settings: list[str] = field(default_factory=list)
 
     @property
@@ -48,7 +49,9 @@ class Change:
             "changed": [source.id for source in (*self.changed, *self.refiltered)],
             "settings": self.settings,
         }
-        return {**{name: ids for name, ids in rows.items() if ids}, **({"model": True} if self.model else {})}
+        named = [name for name in self.models if name]
+        models: dict[str, object] = {"models": named} if named else {"model": True} if self.models else {}
+        return {**{name: ids for name, ids in rows.items() if ids}, **models}
 
 
 def difference(old: Config, new: Config) -> Change:
@@ -66,7 +69,13 @@ def difference(old: Config, new: Config) -> Change:
     cold = [
         name for name in old.__struct_fields__ if name not in _HOT and getattr(old, name) != getattr(compared, name)
     ]
-    cold += [f"model.{key}" for key in ("backend", "provider") if getattr(old.model, key) != getattr(new.model, key)]
+    if old.model_names != new.model_names:
+        cold.append("the names of models")
+    else:
+        for name in old.model_names:
+            before, after = old.for_model(name).model, new.for_model(name).model
+            changed = [key for key in ("backend", "provider") if getattr(before, key) != getattr(after, key)]
+            cold += [f"models.{name}.{key}" if name else f"model.{key}" for key in changed]
     if cold:
         raise ConfigError(f"{', '.join(cold)}: cannot change while running: restart, or undo the change")
     before = {source.id: source for source in old.active}
@@ -82,7 +91,7 @@ def difference(old: Config, new: Config) -> Change:
         removed=[id for id in before if id not in after],
         changed=[source for source in both if source not in refiltered],
         refiltered=refiltered,
-        model=not (is_same_model(old.model, new.model) and suits(old, new)),
+        models=[name for name in new.model_names if not is_served(old.for_model(name), new.for_model(name))],
         settings=[
             f"{name}.{key}"
             for name, keys in hot.items()
@@ -90,6 +99,11 @@ def difference(old: Config, new: Config) -> Change:
             if getattr(getattr(new, name), key) != value
         ],
     )
+
+
+def is_served(old: Config, new: Config) -> bool:
+    """Whether the model of one configuration serves the sources of another."""
+    return is_same_model(old.model, new.model) and suits(old, new)
 
 
 def is_same_model(one: ModelConfig, other: ModelConfig) -> bool:

@@ -140,7 +140,8 @@ class SourceManager:
     def add(self, captures: Sequence[HostedCapture]) -> None:
         """Add captures that `make` made; they start now, or at `start`."""
         for capture in captures:
-            capture.count_from(self._sinks.ledger.add(capture.id))
+            accounts = self._config.accounts_of(capture.config)
+            capture.count_from(self._sinks.ledger.add(capture.id, accounts))
             self._sinks.board.add(capture.id, patient=capture.config.is_patient)
         with self._lock:
             self.captures = [*self.captures, *captures]

@@ -12,7 +12,7 @@ from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.api import DaemonApi
 from daemon.dashboard.history import Figures, Tracks
 from daemon.dashboard.link import LinkState
-from lookoutd.messages import Counts, Event, Metrics, Status, VideoFormat
+from lookoutd.messages import Counts, Event, Metrics, SourceMetrics, Status, VideoFormat
 
 _MAX_EVENTS = 500  # kept for a daemon without a journal
 _MAX_STATES = 500  # of a source
@@ -221,6 +221,7 @@ class WatchedDaemon:
         is_enabled = bool(config.get("enabled", True))
         format = (status.format if status and status.format else None) or (row.format if row else None)
         figures = self.figures.last.sources.get(id) if self.figures.last else None
+        captured = _per_model(figures, figures.captured_fps) if figures else None
         return {
             "daemon": self.name,
             "id": id,
@@ -229,9 +230,9 @@ class WatchedDaemon:
             "retry_in_s": status.retry_in_s if status else None,
             "session": status.session if status else None,
             "type": config.get("type"),
-            "fps": format.fps if format and format.fps else figures.captured_fps if figures else None,
-            "captured_fps": figures.captured_fps if figures else None,
-            "analysed_fps": figures.published_fps if figures else None,
+            "fps": format.fps if format and format.fps else captured,
+            "captured_fps": captured,
+            "analysed_fps": _per_model(figures, figures.published_fps) if figures else None,
             "drops": self.figures.drops_per_minute(id),
             "latency": figures.latency if figures else None,
             "width": format.width if format else None,
@@ -280,11 +281,16 @@ class WatchedDaemon:
             yield {
                 "source": source,
                 "per_minute": self.figures.drops_per_minute(source),
-                "captured_fps": row.captured_fps,
-                "analysed_fps": row.published_fps,
+                "captured_fps": _per_model(row, row.captured_fps),
+                "analysed_fps": _per_model(row, row.published_fps),
             }
 
     def note_metrics(self, message: Metrics) -> None:
         self.figures.add(message)
         for source in self.tracks.keys() - message.sources.keys():
             del self.tracks[source]
+
+
+def _per_model(figures: SourceMetrics, fps: float) -> float:
+    """A rate of frames, of which several models each count their own."""
+    return round(fps / max(1, len(figures.models)), 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from daemon.control.sources import SourceManager
 from daemon.fleet.figures import FleetParts
 from daemon.http.fleet_exposition import FleetExposition
 from daemon.pipeline.drop_causes import CAUSES
-from daemon.pipeline.ledger import STAGES, Ledger, Rows
+from daemon.pipeline.ledger import STAGES, Counts, Ledger, Rows
 from detectors.port import ModelInfo
 from lookoutd.messages import ClassifierMetrics, CropsDropped, Metrics, PublisherMetrics
 
@@ -63,6 +63,7 @@ class Figures:
     """Sources of metrics other than frames and sources, read at each scrape.
 
     Attributes:
+        models: by name, which is empty where there is one without.
         report: the monitor's last, None before the first.
         refused: HTTP requests without a valid token since the start.
         reloads: those that were applied (True), and those refused (False).
@@ -71,7 +72,7 @@ class Figures:
         fleet: None for a daemon without one.
     """
 
-    model: Callable[[], ModelInfo]
+    models: Callable[[], Mapping[str, ModelInfo]]
     publisher: Callable[[], PublisherMetrics]
     report: Callable[[], Metrics | None]
     refused: Callable[[], int]
@@ -158,6 +159,8 @@ class Exposition(Collector):
             for kind, count in counts.passed_over.items():
                 passed_over.add_metric([source, kind], count)
         yield from (captured, published, dropped, flying, passed_over)
+        if any(self._figures.models()):
+            yield from _frames_of_models(self._ledger.counts_by_model())
 
     def _sources(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("lookout_source_up", "1 if the source is up.", labels=["source"])
@@ -193,13 +196,36 @@ class Exposition(Collector):
             yield CounterMetricFamily("lookout_snapshots_lost", text, value=events.snapshots.lost)
 
     def _build(self) -> Iterator[Metric]:
-        model = self._figures.model()
         build = InfoMetricFamily("lookout_build", "What runs.")
         build.add_metric([], {"version": __version__})
-        info = {"name": model.name, "digest": model.digest, "precision": model.precision, "backend": model.backend}
-        serving = InfoMetricFamily("lookout_model", "The model in use.")
-        serving.add_metric([], info)
+        serving = InfoMetricFamily("lookout_model", "The models in use.")
+        for name, model in self._figures.models().items():
+            info = {"name": model.name, "digest": model.digest, "precision": model.precision, "backend": model.backend}
+            serving.add_metric([], {**info, **({"model": name} if name else {})})
         yield from (build, serving)
+
+
+def _frames_of_models(rows: Mapping[str, Mapping[str, Counts]]) -> Iterator[Metric]:
+    """Frames at each of several models: what is above is the sum of these."""
+    names = ["source", "model"]
+    captured = CounterMetricFamily("lookout_model_frames_captured", "Frames captured for a model.", labels=names)
+    published = CounterMetricFamily(
+        "lookout_model_frames_published", "Frames of a model whose message was sent.", labels=names
+    )
+    dropped = CounterMetricFamily(
+        "lookout_model_frames_dropped", "Frames captured for a model and not published.", labels=[*names, "cause"]
+    )
+    flying = GaugeMetricFamily(
+        "lookout_model_frames_in_flight", "Frames of a model not yet published or dropped.", labels=names
+    )
+    for source, models in rows.items():
+        for model, counts in models.items():
+            captured.add_metric([source, model], counts.captured)
+            published.add_metric([source, model], counts.published)
+            flying.add_metric([source, model], counts.in_flight)
+            for cause in CAUSES:
+                dropped.add_metric([source, model, cause], getattr(counts.dropped, cause))
+    yield from (captured, published, dropped, flying)
 
 
 def _crops(classifiers: dict[str, ClassifierMetrics]) -> Iterator[Metric]:

@@ -87,7 +87,7 @@ def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable
         read: reads the configuration file.
     """
     figures = Figures(
-        model=lambda: parts.lanes.info,
+        models=lambda: parts.detecting.infos,
         publisher=parts.publishing.publisher.metrics,
         report=lambda: parts.monitor.last,
         refused=lambda: api.access.refused,
@@ -119,12 +119,13 @@ def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable
 
 
 def _facts(parts: DaemonParts, store: SourceStore | None, fleet: FleetParts | None) -> dict[str, object]:
-    model, config = parts.lanes.info, parts.changes.config
+    model, config, infos = parts.model, parts.changes.config, parts.detecting.infos
     return {
         "instance": parts.core.instance,
         "endpoint": parts.endpoint,
         "model": model.name,
-        "labels": list(model.labels),
+        "labels": [*dict.fromkeys(label for info in infos.values() for label in info.labels)],
+        "models": {name: {"model": info.name, "labels": [*info.labels]} for name, info in infos.items() if name},
         "tracked": [row.id for row in config.sources if config.tracking_of(row) is not None],
         "version": __version__,
         "persists": store is not None or fleet is not None,

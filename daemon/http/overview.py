@@ -27,8 +27,17 @@ _DAEMON = record(
         "version": {"type": "string"},
         "instance": {"type": "string"},
         "endpoint": {"type": "string", "description": "where subscribers connect"},
-        "model": {"type": "string"},
-        "labels": _STRINGS,
+        "model": {"type": "string", "description": "the first, where there are several"},
+        "labels": {**_STRINGS, "description": "of all models"},
+        "models": {
+            "type": "object",
+            "description": "several, by name",
+            "additionalProperties": {
+                "type": "object",
+                "properties": {"model": {"type": "string"}, "labels": _STRINGS},
+                "required": ["model", "labels"],
+            },
+        },
         "tracked": {**_STRINGS, "description": "sources whose objects have ids"},
         "persists": {"type": "boolean", "description": "persist=true is possible"},
         "fleet": {"type": ["string", "null"], "description": "the name of its fleet"},
@@ -77,7 +86,10 @@ class OverviewOperations:
 
     async def _show_config(self, _: Request) -> Response:
         sources_from = str(self._store.path) if self._store and self._store.exists else None
-        return json_answer({**plain(self._changes.config), "sources_from": sources_from})
+        shown = {**plain(self._changes.config), "sources_from": sources_from}
+        if shown["models"]:
+            del shown["model"]  # it is the first of them
+        return json_answer(shown)
 
     async def _reload(self, request: Request) -> Response:
         caller = caller_of(request)

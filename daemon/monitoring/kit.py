@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from daemon.lifecycle import Lifecycle, Phase, Steps
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from daemon.pipeline.core import Core
     from daemon.publish.publisher import Publisher
     from daemon.system.stop_token import StopToken
+    from detectors.port import ModelInfo
     from lookoutd.messages import ClassifierMetrics, Metrics
 
 Pids = Callable[[], list[int]]
@@ -43,14 +44,13 @@ def open_monitor(
     listeners: Sequence[FrameStatsListener],
     on_report: Sequence[Callable[[Metrics], None]],
     on_tick: Sequence[Callable[[int], None]],
-    *,
-    on_gpu: bool,
+    models: Callable[[], Mapping[str, ModelInfo]],
 ) -> Monitor:
     """
     Args:
         pids: of all processes of the daemon.
         listeners, on_report, on_tick: see `Monitor`.
-        on_gpu: the detector works there, whose interrupts threads are kept away from.
+        models: the facts of models, by name. Where they work on a GPU, threads are kept away from its interrupts.
 
     Raises:
         ConfigError: the file of frames cannot be written.
@@ -69,8 +69,9 @@ def open_monitor(
         GpuReader(lambda: open_probe(pids), clock),
         core.instance,
         classifiers,
+        models,
     )
     ticks = [*on_tick]
-    if on_gpu and core.config.gpu.avoid_interrupts:
+    if any(info.gpu is not None for info in models().values()) and core.config.gpu.avoid_interrupts:
         ticks.insert(0, Affinity(pids).check)
     return core.life.add(Monitor(core.config.monitor, parts, core.runtime, listeners, on_report, ticks), Phase.REPORTS)

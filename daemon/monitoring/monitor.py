@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,16 +15,18 @@ from daemon.appended_file import AppendedFile
 from daemon.config.root import MonitorConfig
 from daemon.errors import ConfigError
 from daemon.lifecycle import ThreadPart
+from daemon.monitoring.account_figures import CountsByModel, Interval
 from daemon.monitoring.probes import GpuReader, ProcessProbe
 from daemon.pipeline.drop_causes import CAUSES
-from daemon.pipeline.ledger import ROW, STAGES, Ledger, Rows, percentiles, percentiles_of_each
+from daemon.pipeline.ledger import ROW, STAGES, Ledger, Rows, percentiles
 from daemon.pipeline.outbox import Outbox, Report
 from daemon.publish.publisher import Publisher
 from daemon.system import memory, systemd
 from daemon.system.runtime import Runtime
 from daemon.system.tuning import name_threads
 from daemon.system.watchdog import Pulse
-from lookoutd.messages import ClassifierMetrics, Metrics, SourceMetrics, State, topic
+from detectors.port import ModelInfo
+from lookoutd.messages import ClassifierMetrics, Metrics, State, topic
 
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0
@@ -60,6 +62,7 @@ class MonitoredParts:
         process: covers all processes of the daemon.
         instance: id of the daemon's run.
         classifiers: the accounts of classifiers, by name.
+        models: the facts of models, by name.
     """
 
     ledger: Ledger
@@ -70,6 +73,7 @@ class MonitoredParts:
     gpu: GpuReader
     instance: str
     classifiers: Callable[[], dict[str, ClassifierMetrics]] = dict
+    models: Callable[[], Mapping[str, ModelInfo]] = dict
 
 
 class Monitor(ThreadPart):
@@ -101,10 +105,10 @@ class Monitor(ThreadPart):
         self._ledger, self._sources = subject.ledger, subject.sources
         self._on_report, self._on_tick = on_report, on_tick
         frames = config.frames_file
-        self._frames = FrameFile(frames, subject.instance, self._ledger.sources) if frames else None
+        self._frames = FrameFile(frames, subject.instance, self._ledger.accounts) if frames else None
         self._listeners = (*listeners, self._frames.write) if self._frames else tuple(listeners)
         self._begun = self._since = self._clock.monotonic_ns()
-        self._counts = self._ledger.counts()
+        self._counts: CountsByModel = self._ledger.counts_by_model()
         self._rows: list[Rows] = []
         self._reports = 0
         self.last: Metrics | None = None
@@ -170,42 +174,26 @@ class Monitor(ThreadPart):
     def _measure(self) -> Metrics:
         now = self._clock.monotonic_ns()
         seconds = max(now - self._since, 1) / 1e9
-        before, self._counts = self._counts, self._ledger.counts()
+        before, self._counts = self._counts, self._ledger.counts_by_model()
         rows = np.concatenate(self._rows) if self._rows else np.empty(0, ROW)
         self._since, self._rows = now, []
         states = {capture.id: capture.state for capture in self._sources.captures}
-        latencies = percentiles_of_each(rows, rows["source"], len(self._ledger.sources))
-        published = sum(
-            counts.published - before.get(source, counts).published for source, counts in self._counts.items()
-        )
-        sources = {
-            source: SourceMetrics(
-                state=states.get(source, "ended"),
-                captured_fps=round((counts.captured - before.get(source, counts).captured) / seconds, 2),
-                published_fps=round((counts.published - before.get(source, counts).published) / seconds, 2),
-                captured=counts.captured,
-                published=counts.published,
-                dropped=counts.dropped,
-                in_flight=counts.in_flight,
-                latency=latencies[self._ledger.index(source)],
-                passed_over=dict(counts.passed_over),
-            )
-            for source, counts in self._counts.items()
-        }
+        interval = Interval(seconds, before, self._counts, rows)
         return Metrics(
             instance=self._subject.instance,
             index=0,
             at=self._clock.utc_ns(),
             interval_s=round(seconds, 3),
             uptime_s=round((now - self._begun) / 1e9, 3),
-            fps=round(published / seconds, 2),
+            fps=interval.fps,
             latency=percentiles(rows),
-            sources=sources,
+            sources=interval.sources(self._ledger, states),
             process=self._subject.process.read(),
             gpus=self._subject.gpu.read(),
             gpus_reason=self._subject.gpu.reason,
             publisher=self._subject.publisher.metrics(),
             classifiers=self._subject.classifiers(),
+            models=interval.models(self._subject.models()),
         )
 
     def _drain(self) -> None:
@@ -216,7 +204,7 @@ class Monitor(ThreadPart):
         for listener in self._listeners:
             listener(rows)
         if log.is_enabled_for(10):
-            for line in describe(rows, self._ledger.sources):
+            for line in describe(rows, self._ledger.accounts):
                 log.debug("frame", **line)
 
 
@@ -229,8 +217,8 @@ class FrameFile:
         ConfigError: the file cannot be written.
     """
 
-    def __init__(self, path: Path, instance: str, sources: Sequence[str]) -> None:
-        self._path, self._instance, self._sources = path, instance, sources
+    def __init__(self, path: Path, instance: str, accounts: Sequence[str]) -> None:
+        self._path, self._instance, self._accounts = path, instance, accounts
         self._encode = msgspec.json.Encoder().encode_lines
         self._lost_lines = 0
         try:
@@ -239,7 +227,7 @@ class FrameFile:
             raise ConfigError(f"monitor.frames_file: {path} cannot be written: {error.strerror}") from error
 
     def write(self, rows: Rows) -> None:
-        text = self._encode([{"instance": self._instance, **line} for line in describe(rows, self._sources)])
+        text = self._encode([{"instance": self._instance, **line} for line in describe(rows, self._accounts)])
         try:
             file = self._file.current()
             written = file.write(text)
@@ -259,12 +247,16 @@ class FrameFile:
         self._file.close()
 
 
-def describe(rows: Rows, sources: Sequence[str]) -> list[dict[str, object]]:
-    """Rows as dictionaries: a published frame with its stages in ns, a dropped one with its cause."""
+def describe(rows: Rows, accounts: Sequence[str]) -> list[dict[str, object]]:
+    """Rows as dictionaries: a published frame with its stages in ns, a dropped one with its cause; and its model, where
+    there are several."""
     lines: list[dict[str, object]] = []
     for row in rows.tolist():
-        source, dropped, seq, captured_at, _, _, *stages = row
-        line: dict[str, object] = {"source": sources[source], "seq": seq, "captured_at": captured_at}
+        account, dropped, seq, captured_at, _, _, *stages = row
+        source, _, model = accounts[account].partition("/")
+        line: dict[str, object] = {"source": source, "seq": seq, "captured_at": captured_at}
+        if model:
+            line["model"] = model
         line.update({"dropped": CAUSES[dropped - 1]} if dropped else zip(STAGES, stages))
         lines.append(line)
     return lines

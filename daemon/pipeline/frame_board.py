@@ -11,54 +11,17 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from daemon.clock import Clock
+from daemon.pipeline.batch import Batch
+from daemon.pipeline.board_rules import PATIENT_DEPTH, BoardRules
 from daemon.pipeline.drop_causes import GiveUp
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.system.stop_token import StopToken
 from detectors.port import Size
-
-PATIENT_DEPTH = 2  # frames of a source that waits for lanes where others do not
-
-
-@dataclass(frozen=True)
-class BoardRules:
-    """How many frames wait, and how lanes take them.
-
-    Attributes:
-        depth: None for live mode: one frame a source, replaced by the next. In lossless mode, the maximum number of
-            frames that wait for each source.
-        max_age_ns: a lane drops live frames older than this as stale.
-        lanes: number of lanes. In lossless mode a batch has frames of at most one lane's share of the sources: a source
-            is in flight once, and a batch with one frame of each source would leave none to the other lanes.
-        batch: maximum size of a batch; None for the size that the lane asks for.
-        gather: batches are so fast that a lane may wait for a larger one; ignored in lossless mode.
-    """
-
-    depth: int | None
-    max_age_ns: int
-    lanes: int = 1
-    batch: int | None = None
-    gather: bool = False
-
-
-class Batch:
-    """Frames that a lane has taken.
-
-    Attributes:
-        frames: empty if none came in time.
-        size: input size at which the model looks at them; None for its own.
-        claimed: the lane accounts for the frames. `abandon` accounts for frames that no lane has claimed.
-    """
-
-    __slots__ = ("claimed", "frames", "size")
-
-    def __init__(self, frames: list[Frame], size: Size | None = None) -> None:
-        self.frames, self.size = frames, size
-        self.claimed = not frames
 
 
 class _Queue:
@@ -66,19 +29,22 @@ class _Queue:
 
     Attributes:
         in_flight: a lane has a frame of the source.
+        held: calls of `follow` that are not over.
         gone: the source was removed while it was in flight.
+        after_last: called when the frames in flight are through.
         waits_for_room: the capture thread waits for room, or until its last frame is in the outbox.
         wake: wakes the capture thread; None before it listens, and once the source is gone.
         replaces: a newer frame replaces an older one.
         depth: maximum number of frames.
     """
 
-    __slots__ = ("depth", "frames", "gone", "in_flight", "replaces", "waits_for_room", "wake")
+    __slots__ = ("after_last", "depth", "frames", "gone", "held", "in_flight", "replaces", "waits_for_room", "wake")
 
     def __init__(self) -> None:
         self.frames: deque[Frame] = deque()
-        self.replaces, self.depth = False, 1
+        self.replaces, self.depth, self.held = False, 1, 0
         self.in_flight = self.gone = self.waits_for_room = False
+        self.after_last: list[Callable[[], None]] = []
         self.wake: Callable[[], None] | None = None
 
 
@@ -125,11 +91,7 @@ class FrameBoard:
             self.add(source, patient=source in patient)
 
     def add(self, source: str, *, patient: bool = False) -> None:
-        """Accept frames of a source.
-
-        Args:
-            patient: see the class.
-        """
+        """Accept frames of a source; see the class for `patient`."""
         with self._lock:
             replaces = self.live and not patient
             queue = self._queues.setdefault(source, _Queue())
@@ -151,6 +113,32 @@ class FrameBoard:
             else:
                 del self._queues[source]
             self._most_sources = self._share()
+
+    def follow(self, source: str, former: FrameBoard) -> None:
+        """Give no frame of a source to a lane before its last ones on another board are through."""
+        with self._lock:
+            self._queues[source].held += 1
+            self._ready.pop(source, None)
+        if not former._after_last(source, partial(self._free, source)):
+            self._free(source)
+
+    def _free(self, source: str) -> None:
+        with self._lock:
+            queue = self._queues.get(source)
+            if queue is not None and queue.held:
+                queue.held -= 1
+                if queue.frames and not (queue.in_flight or queue.held):
+                    self._ready[source] = None
+                self._call_lane()
+
+    def _after_last(self, source: str, call: Callable[[], None]) -> bool:
+        """Call a function without the lock when frames of a removed source are through; False if none is in flight."""
+        with self._lock:
+            queue = self._queues.get(source)
+            if queue is None or not queue.gone:
+                return False
+            queue.after_last.append(call)
+            return True
 
     def set_pictures(self, pictures: Mapping[str, int]) -> None:
         """Set the pictures that the model sees for a frame of each source, where they are several."""
@@ -182,6 +170,15 @@ class FrameBoard:
             if len(self._ready) > waiting:
                 self._call_lane()
             return done
+
+    def has_room(self, source: str, hold_ns: int) -> bool:
+        """Whether `put` takes a frame of a source now; if not, its capture is woken when it may."""
+        with self._lock:
+            queue = self._queues.get(source)
+            if self._closed or queue is None or queue.gone:
+                return True  # it is dropped, and counted
+            queue.waits_for_room = not self._takes(queue, hold_ns)
+            return not queue.waits_for_room
 
     def put_all(self, frames: Iterable[Frame]) -> None:
         """Add several frames; frames without room are dropped."""
@@ -272,28 +269,34 @@ class FrameBoard:
     def claim(self, batch: Batch) -> bool:
         """Whether the lane accounts for the batch; it does not after `abandon`. Takes no lock."""
         if self._in_hand.pop(batch, self) is not self:  # `pop` succeeds in one of two threads
-            batch.claimed = True
+            batch.note_claimed()
         return batch.claimed
 
     def release(self, batch: Batch) -> None:
         """The results are in the outbox: other batches may have frames of these sources."""
         sources = [frame.info.source for frame in batch.frames]
+        calls: list[Callable[[], None]] = []
         with self._lock:
             # Order by each source's last frame in the batch, so that a source with two frames does not go first again.
             for source in reversed(dict.fromkeys(reversed(sources))):
                 self._in_flight -= 1
                 queue = self._queues[source]
                 queue.in_flight = False
+                if queue.after_last:
+                    calls += queue.after_last
+                    queue.after_last.clear()
                 if queue.gone:
                     del self._queues[source]
                     self._most_sources = self._share()
                     continue
-                if queue.frames:
+                if queue.frames and not queue.held:
                     self._ready[source] = None
                 if queue.waits_for_room:
                     self._tell(queue)
             if not self._gather:  # otherwise the calling lane takes the next batch
                 self._call_lane()
+        for call in calls:
+            call()
 
     def call_lane(self) -> None:
         """A lane has retired: wake another."""
@@ -353,20 +356,24 @@ class FrameBoard:
             self._ledger.drop(frame.info, "shutdown" if self._closed else "removed")
             return True
         frames = queue.frames
-        if queue.replaces and frames:
-            if not give_up and self._clock.monotonic_ns() - frames[-1].info.captured_ns < hold_ns:
-                queue.waits_for_room = True
-                return False
-            self._ledger.drop(frames.popleft().info, "superseded")
-        elif len(frames) >= queue.depth:
+        if not self._takes(queue, 0 if give_up else hold_ns):
             if give_up:
                 self._ledger.drop(frame.info, give_up)
             queue.waits_for_room = not give_up
             return give_up is not None
+        if queue.replaces and frames:
+            self._ledger.drop(frames.popleft().info, "superseded")
         frames.append(frame)
-        if not (queue.in_flight or source in self._ready):
+        if not (queue.in_flight or queue.held or source in self._ready):
             self._ready[source] = None
         return True
+
+    def _takes(self, queue: _Queue, hold_ns: int) -> bool:
+        """Whether a queue has room, or a frame that may be replaced."""
+        if queue.replaces:
+            frames = queue.frames
+            return not (hold_ns and frames) or self._clock.monotonic_ns() - frames[-1].info.captured_ns >= hold_ns
+        return len(queue.frames) < queue.depth
 
     def _is_worth_taking(self) -> bool:
         waiting = len(self._ready)

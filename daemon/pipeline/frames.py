@@ -24,6 +24,7 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
         pixel_aspect: width of a pixel over its height.
         lateness: after its due time in a recording, or behind the camera's fastest frames, ns; 0 if unknown.
         corrupt: the decoder found errors in it.
+        account: of the ledger, where there are several models; empty for that of the source itself.
     """
 
     source: str
@@ -39,6 +40,7 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
     lateness: int = 0
     pixel_aspect: float = 1.0
     corrupt: bool = False
+    account: str = ""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):

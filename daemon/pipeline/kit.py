@@ -27,74 +27,86 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Detection:
-    """From a frame to its result."""
+    """One model: from a frame to its result.
 
+    Attributes:
+        detector: as it was opened at the start.
+    """
+
+    detector: Detector
     board: FrameBoard
     views: SourceViews
     lanes: Lanes
 
 
+@dataclass(frozen=True)
+class Attached:
+    """The parts of other features that lanes call; see `daemon.pipeline.lane.Pipeline`."""
+
+    analytics: Analytics
+    observers: Sequence[Observer]
+    followers: Sequence[Follower]
+
+
 def open_detection(
-    core: Core,
-    detector: Detector,
-    defaults: Defaults,
-    analytics: Analytics,
-    observers: Sequence[Observer],
-    followers: Sequence[Follower],
-    stop: StopToken,
+    core: Core, config: Config, model: str, detector: Detector, defaults: Defaults, attached: Attached, stop: StopToken
 ) -> Detection:
-    """
+    """One model's way from a frame to its result; `ModelSet.check` says whether it fits the configuration.
+
     Args:
-        detector: closed by its last lane, or here if it does not fit.
+        config: of the model.
+        model: its name, where there are several.
+        detector: closed by its last lane, or here if it does not fit its sources.
         stop: of the daemon.
 
     Raises:
-        ConfigError: the model does not have a label of the configuration, or its results cannot be merged.
+        ConfigError: the model does not have a label of a source.
     """
     from daemon.pipeline.lane import Pipeline
     from daemon.pipeline.lanes import Lanes
-    from daemon.pipeline.views import SourceViews, check_views
+    from daemon.pipeline.views import SourceViews
 
-    config, info = core.config, detector.info
+    info = detector.info
     with ExitStack() as undo:
         undo.callback(detector.close)
-        _log_model(config, info)
-        check_views(config, info)
-        analytics.check(config, info.labels)
-        board, views = _board_of(core, info), SourceViews(config, info.input_size)
+        _log_model(config, model, info)
+        board, views = _board_of(core, config, info), SourceViews(config, info.input_size)
         views.add_listener(board.set_pictures)
         views.add_size_listener(board.set_sizes)
         parts = board, core.outbox, core.ledger, core.runtime
-        lanes = Lanes(detector, config.active, defaults, Pipeline(*parts, observers, analytics, followers, views), stop)
+        further = attached.observers, attached.analytics, attached.followers
+        lanes = Lanes(detector, config.active, defaults, Pipeline(*parts, *further, views, model), stop)
         undo.pop_all()
     core.life.add(lanes, Phase.LANES)
-    closing = Closing("the detector", lanes.retire, core.runtime.clock)
+    what = f"the detector {model}" if model else "the detector"
+    closing = Closing(what, lanes.retire, core.runtime.clock)
 
     def close(seconds: float) -> None:
         closing.join(seconds)
         lanes.await_closed(seconds)  # a lane that is still inside closes it later
 
-    core.life.add(Steps("the detector", join=close), Phase.MODELS)
-    return Detection(board, views, lanes)
+    core.life.add(Steps(what, join=close), Phase.MODELS)
+    return Detection(detector, board, views, lanes)
 
 
-def _log_model(config: Config, info: ModelInfo) -> None:
+def _log_model(config: Config, model: str, info: ModelInfo) -> None:
     from detectors.factory import passed_over
 
-    log.info("model", **{key: getattr(info, key) for key in ("name", "digest", "head", "backend", "precision")})
+    of = {"model": model} if model else {}
+    log.info("model", **of, **{key: getattr(info, key) for key in ("name", "digest", "head", "backend", "precision")})
     if config.model.backend == "auto" and config.model.provider is None:
         for row in passed_over(info.backend):
             log.info("backend passed over", backend=row.backend, reason=row.reason)
     for note in info.notes:
         log.warning(note)
     if info.startup:
-        log.info("model opened", **{name.replace(" ", "_"): seconds for name, seconds in info.startup})
+        log.info("model opened", **of, **{name.replace(" ", "_"): seconds for name, seconds in info.startup})
 
 
-def _board_of(core: Core, info: ModelInfo) -> FrameBoard:
-    from daemon.pipeline.frame_board import BoardRules, FrameBoard
+def _board_of(core: Core, config: Config, info: ModelInfo) -> FrameBoard:
+    from daemon.pipeline.board_rules import BoardRules
+    from daemon.pipeline.frame_board import FrameBoard
 
-    config = core.config
     rules = BoardRules(
         depth=config.board.depth if config.board.mode == "lossless" else None,
         max_age_ns=round(config.board.max_age_ms * 1e6),

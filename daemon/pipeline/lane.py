@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
+from msgspec import UNSET
 
-from daemon.pipeline.frame_board import Batch, FrameBoard
+from daemon.pipeline.batch import Batch
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
@@ -42,7 +44,14 @@ class Observer(Protocol):
 class Follower(Protocol):
     """Sees each batch after its results are handed over, and before its pictures are released. Lanes call it."""
 
-    def on_batch(self, frames: Sequence[Frame], found: Sequence[Detections], labels: tuple[str, ...]) -> None: ...
+    def on_batch(
+        self, frames: Sequence[Frame], found: Sequence[Detections], labels: tuple[str, ...], model: str
+    ) -> None:
+        """
+        Args:
+            model: name of the model that has these labels, where there are several.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,7 @@ class Pipeline:
         analytics: makes the stages around the filter.
         followers: called with each batch, after its results are handed over.
         views: what the model sees of each source.
+        model: its name, where there are several.
     """
 
     board: FrameBoard
@@ -64,6 +74,7 @@ class Pipeline:
     analytics: Analytics = field(default_factory=NoAnalytics)
     followers: Sequence[Follower] = ()
     views: SourceViews = field(default_factory=SourceViews)
+    model: str = ""
 
 
 class LaneThread(threading.Thread):
@@ -92,7 +103,8 @@ class LaneThread(threading.Thread):
     ) -> None:
         super().__init__(name=f"lane-{name}", daemon=True)
         info = detector.info
-        self._served = Served(Model(info.name, info.digest, info.precision, info.backend), info.labels)
+        model = Model(info.name, info.digest, info.precision, info.backend, pipeline.model or UNSET)
+        self._served = Served(model, info.labels)
         self._detector, self._to = detector, pipeline
         named = pipeline.runtime.ranges.named
         self._stages = [(stage, named(f"{self.name} {type(stage).__name__}")) for stage in stages]
@@ -168,7 +180,7 @@ class LaneThread(threading.Thread):
             self._to.outbox.put([Result(info, seen, taken, times, self._served) for info, seen in zip(infos, found)])
         try:
             for follower in self._to.followers:
-                follower.on_batch(frames, found, self._served.labels)
+                follower.on_batch(frames, found, self._served.labels, self._to.model)
         finally:
             board.release(batch)
 
@@ -216,8 +228,8 @@ class LaneThread(threading.Thread):
                 log.error("the model gives boxes that no picture has: they are left out", lane=self.name, first=bad)
             for frame, before, after in zip(frames, found, good):
                 if removed := len(before) - len(after):
-                    self._to.ledger.add_bad_boxes(frame.source, removed)
-        self._to.ledger.note_boxes([frame.source for frame, one in zip(frames, good) if len(one)])
+                    self._to.ledger.add_bad_boxes(frame, removed)
+        self._to.ledger.note_boxes([frame for frame, one in zip(frames, good) if len(one)])
         return good
 
     def _close(self, lane: Lane) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import structlog
 
-from daemon.config.root import Config
 from daemon.config.sources import SourceConfig
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.stages import BoxFilter, Defaults, FilterStage, filter_of
-from daemon.pipeline.views import check_views
 from daemon.system import memory
 from daemon.system.stop_token import StoppedError, StopToken
 from detectors.port import Detector, DetectorError, ModelInfo, Remote
@@ -50,8 +48,10 @@ class LaneSet:
         self._started = False
         self.closed = StopToken()
         labels, analytics = detector.info.labels, pipeline.analytics
-        stages = [*analytics.before_filter(labels), self._filter, *analytics.after_filter(labels)]
-        names = [f"{lane}.{number}" if number else str(lane) for lane in range(detector.info.lanes)]
+        model, prefix = pipeline.model, f"{pipeline.model}-" if pipeline.model else ""
+        before, after = analytics.before_filter(labels, model), analytics.after_filter(labels, model)
+        stages = [*before, self._filter, *after]
+        names = [f"{prefix}{lane}.{number}" if number else f"{prefix}{lane}" for lane in range(detector.info.lanes)]
         self._left = len(names)  # lanes that have not ended
         self.threads = [
             LaneThread(name, detector, stages, pipeline, self._retired, self._on_lane_end) for name in names
@@ -137,7 +137,7 @@ class LaneSet:
         labels = self._detector.info.labels
         return {source.id: filter_of(source, labels, self._defaults) for source in sources}
 
-    def update_filters(self, filters: dict[str, BoxFilter]) -> None:
+    def update_filters(self, filters: Mapping[str, BoxFilter]) -> None:
         """Replace the filters of these sources."""
         self._filter.update(filters)
 
@@ -182,7 +182,7 @@ class Lanes:
         pipeline: Pipeline,
         stop: StopToken,
     ) -> None:
-        self.name = "lanes"
+        self.name = f"lanes of {pipeline.model}" if pipeline.model else "lanes"
         self._pipeline, self._runtime, self._stop = pipeline, pipeline.runtime, stop
         self._made = 0
         self._now = LaneSet(0, detector, sources, defaults, pipeline)
@@ -260,7 +260,7 @@ class Lanes:
             old, self._now = self._now, fresh
             self._retired = [row for row in self._retired if not row.closed.is_set] + [old]
         old.retire()
-        self._pipeline.ledger.begin_model()
+        self._pipeline.ledger.boxes.begin_model(self._pipeline.model)
         with self._lock:
             if self._started:
                 fresh.go()
@@ -271,35 +271,11 @@ class Lanes:
         """See `LaneSet.filters_of`."""
         return self._now.filters_of(sources)
 
-    def update_filters(self, filters: dict[str, BoxFilter]) -> None:
+    def update_filters(self, filters: Mapping[str, BoxFilter]) -> None:
         self._now.update_filters(filters)
 
     def forget(self, source: str) -> None:
         self._now.forget(source)
-        self._pipeline.analytics.forget(source)
-
-    def check_analytics(self, config: Config, fresh: LaneSet | None = None) -> None:
-        """Check the tracking and the views of a configuration against the model, or against a prepared one.
-
-        Raises:
-            ConfigError: the model does not have a label, or its results cannot be merged.
-        """
-        info = (fresh or self._now).info
-        self._pipeline.analytics.check(config, info.labels)
-        check_views(config, info)
-
-    def prepare_analytics(self, config: Config) -> None:
-        """Make ready for a checked configuration.
-
-        Raises:
-            LookoutError: it cannot be put into effect.
-        """
-        self._pipeline.analytics.prepare(config)
-
-    def configure_analytics(self, config: Config) -> None:
-        """Put a prepared configuration into effect."""
-        self._pipeline.analytics.configure(config)
-        self._pipeline.views.configure(config, self._now.info.input_size)
 
     def retire(self) -> None:
         """End all lanes after their batches, and close their detectors."""

@@ -1,7 +1,8 @@
 """The accounts of all frames: fate and latencies.
 
-For each source, at any moment: captured = published + dropped + in flight. Each frame has one row, which the monitor
-drains later, so that the threads on a frame's path pay for one append.
+A source has an account, or where there are several models one for each that looks at it. For each account, at any
+moment: captured = published + dropped + in flight. Each frame has one row in each account, which the monitor drains
+later, so that the threads on a frame's path pay for one append.
 """
 
 from __future__ import annotations
@@ -12,22 +13,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import astuple, replace
 
+from daemon.pipeline.box_record import BoxRecord
 from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.frames import FrameInfo
 from lookoutd.messages import Dropped, Latency, Percentiles
 
-IMPOSSIBLE = (
-    "impossible, with corners the wrong way round or classes without a label: the model is of another family, or has "
-    "other labels"
-)
 STAGES: tuple[str, ...] = Latency.__struct_fields__
 
-# One frame's fate: source is an index into the ledger's ids, dropped is 0 for published or 1 + an index into
+# One frame's fate: source is an index into the ledger's accounts, dropped is 0 for published or 1 + an index into
 # CAUSES, and the times are ns; captured_ns (monotonic) and behind are those of `FrameInfo`. A dropped frame has zeros
 # where it never got.
 ROW = np.dtype(
@@ -43,12 +42,13 @@ MAX_GONE = 256  # sources that were removed and whose accounts are kept, so that
 
 @dataclass(frozen=True)
 class Counts:
-    """Totals of one source since the start.
+    """Totals of one account since the start, or of all accounts of a source.
 
     Attributes:
         passed_over: packets that are no frames, by kind; see `lookoutd.messages.SourceMetrics`.
         bad_boxes: impossible boxes that were removed.
         has_boxes: some box was possible.
+        place: index of the account in the rows.
     """
 
     captured: int
@@ -57,11 +57,42 @@ class Counts:
     passed_over: Mapping[str, int] = field(default_factory=dict)
     bad_boxes: int = 0
     has_boxes: bool = False
+    place: int = field(default=0, compare=False)
+
+    @classmethod
+    def none(cls) -> Counts:
+        return cls(0, 0, Dropped())
 
     @property
     def in_flight(self) -> int:
         dropped: int = sum(getattr(self.dropped, cause) for cause in CAUSES)
         return self.captured - self.published - dropped
+
+
+def together(rows: Sequence[Counts]) -> Counts:
+    """The totals of several accounts: a frame counts once in each."""
+    if len(rows) == 1:
+        return rows[0]
+    dropped = Dropped(**{cause: sum(getattr(row.dropped, cause) for row in rows) for cause in CAUSES})
+    captured, published = sum(row.captured for row in rows), sum(row.published for row in rows)
+    bad = sum(row.bad_boxes for row in rows)
+    return Counts(captured, published, dropped, rows[0].passed_over, bad, any(row.has_boxes for row in rows))
+
+
+class _Source(NamedTuple):
+    """A source as it was added last.
+
+    Attributes:
+        accounts: by model.
+        places: of its accounts.
+        first: number of its first frame.
+        captured: frames in its first account then.
+    """
+
+    accounts: Mapping[str, str]
+    places: tuple[int, ...]
+    first: int
+    captured: int
 
 
 class _RowBuffer:
@@ -86,76 +117,85 @@ class Ledger:
     """The accounts of all sources; safe to use from every thread.
 
     The account of a removed source is kept: frames may be on their way, and a source that comes back continues its
-    account. The latest `MAX_GONE` of these accounts are kept; a new source reuses the place of an older one.
+    account. The latest `MAX_GONE` of these accounts are kept; a new one reuses the place of an older one.
 
     Per-frame counters take no contended lock. Under the interpreter's lock a contended lock convoys: a thread that gets
     it must then wait for the interpreter's lock while holding it, so the next one waits too. One thread captures a
     source and one publishes, so plain integers are enough.
 
     Attributes:
-        sources: ids, whose order is the index in the rows.
+        accounts: ids, whose order is the index in the rows: that of the source, or with its model behind a slash.
         bad_boxes: number of impossible boxes that were removed.
-        bad_of_model: those of the present model.
+        boxes: whether boxes are possible, by account and by model.
         left_out: number of candidates beyond the detector's limit.
         untracked: number of boxes that began no track, because their source had too many.
         masks_left_out: number of masks beyond `publisher.max_masks`.
     """
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
-        self.sources: list[str] = []
-        self.bad_boxes = self.bad_of_model = self.left_out = self.untracked = self.masks_left_out = 0
+        self.accounts: list[str] = []
+        self.bad_boxes = self.left_out = self.untracked = self.masks_left_out = 0
+        self._models: list[str] = []  # that an account is of
         self._index: dict[str, int] = {}
         self._active: dict[str, None] = {}
-        self._gone: dict[str, int] = {}  # calls of `forget_removed` since, longest removed first
-        self._free: list[int] = []  # places in `sources` that a new one may have
+        self._sources: dict[str, _Source] = {}  # removed ones too
+        self._gone: dict[str, int] = {}  # accounts: calls of `forget_removed` since, longest removed first
+        self._free: list[int] = []  # places in `accounts` that a new one may have
         self._captured: list[int] = []
         self._published: list[int] = []
         self._dropped: list[Dropped] = []
-        self._bad: list[int] = []
-        self._with_boxes: set[int] = set()  # sources with a possible box
-        self._is_proven = False  # the present model has given a possible box
+        self.boxes = BoxRecord()
         self._passed_over: list[Counter[str]] = []
         self._sent, self._lost = _RowBuffer(), _RowBuffer()
         self._lock = threading.Lock()
         for source in sources:
             self.add(source)
 
-    def add(self, source: str) -> int:
-        """Open the account of a source; returns the frames captured so far, if it had an account."""
-        with self._lock:
-            if source not in self._index:
-                self._index[source] = self._new_place(source)
-            self._active[source] = None
-            self._gone.pop(source, None)
-            return self._captured[self._index[source]]
+    def add(self, source: str, accounts: Mapping[str, str] | None = None) -> int:
+        """Open the accounts of a source; returns the frames captured so far, if it was there before.
 
-    def add_bad_boxes(self, source: str, count: int) -> None:
-        """Count impossible boxes of a source's frame."""
+        Args:
+            accounts: by model; None for one account of the source's own name.
+        """
+        accounts = accounts or {"": source}
+        with self._lock:
+            for model, account in accounts.items():
+                if account not in self._index:
+                    self._index[account] = self._new_place(account)
+                self._models[self._index[account]] = model
+                self._gone.pop(account, None)
+            places = tuple(self._index[account] for account in accounts.values())
+            captured = self._captured[places[0]]
+            before, first = self._sources.get(source), captured
+            if before and self.accounts[before.places[0]] == next(iter(before.accounts.values())):
+                first = before.first + self._captured[before.places[0]] - before.captured
+            self._sources[source] = _Source(accounts, places, first, captured)
+            self._active[source] = None
+            return first
+
+    def accounts_of(self, source: str) -> Mapping[str, str]:
+        """The accounts of a source by model."""
+        with self._lock:
+            return self._sources[source].accounts
+
+    def models_of(self, source: str) -> tuple[str, ...]:
+        """The models that look at a source; those that did, if it is removed."""
+        with self._lock:
+            return tuple(self._sources[source].accounts)
+
+    def add_bad_boxes(self, frame: FrameInfo, count: int) -> None:
+        """Count impossible boxes of a frame."""
         with self._lock:
             self.bad_boxes += count
-            self.bad_of_model += count
-            if (index := self._index.get(source)) is not None:
-                self._bad[index] += count
+            if (index := self._index.get(frame.account or frame.source)) is not None:
+                self.boxes.add_bad(index, self._models[index], count)
 
-    def note_boxes(self, sources: Iterable[str]) -> None:
-        """Note sources of which a frame has possible boxes."""
-        found = {index for source in sources if (index := self._index.get(source)) is not None}
-        if not found <= self._with_boxes or (found and not self._is_proven):
-            with self._lock:
-                self._with_boxes |= found
-                self._is_proven = True
-
-    def begin_model(self) -> None:
-        """Note that another model gives the boxes from now on."""
-        with self._lock:
-            self.bad_of_model, self._is_proven = 0, False
-
-    @property
-    def fault_of_model(self) -> str | None:
-        """Why the present model finds nothing, though it gives boxes; None if some are possible, or there are none."""
-        if self._is_proven or not self.bad_of_model:
-            return None
-        return f"all {self.bad_of_model} boxes of the model so far are {IMPOSSIBLE}"
+    def note_boxes(self, frames: Iterable[FrameInfo]) -> None:
+        """Note that frames have possible boxes."""
+        index = self._index
+        found = {place for frame in frames if (place := index.get(frame.account or frame.source)) is not None}
+        if found:
+            self.boxes.note(found, {self._models[place] for place in found})
 
     def add_left_out(self, count: int) -> None:
         with self._lock:
@@ -174,7 +214,7 @@ class Ledger:
         with self._lock:
             if source in self._active:
                 del self._active[source]
-                self._gone[source] = 0
+                self._gone.update(dict.fromkeys(self._sources[source].accounts.values(), 0))
 
     def forget_removed(self) -> None:
         """Forget the longest removed sources beyond `MAX_GONE`.
@@ -183,68 +223,81 @@ class Ledger:
         source removed and without frames in flight: by then its rows are drained and used.
         """
         with self._lock:
-            for source in list(self._gone)[: max(0, len(self._gone) - MAX_GONE)]:
-                self._gone[source] += 1
-                index = self._index[source]
-                if self._gone[source] > 1 and self._counts_of(index).in_flight == 0:
-                    del self._gone[source], self._index[source]
+            for account in list(self._gone)[: max(0, len(self._gone) - MAX_GONE)]:
+                self._gone[account] += 1
+                index = self._index[account]
+                if self._gone[account] > 1 and self._counts_of(index).in_flight == 0:
+                    del self._gone[account], self._index[account]
                     self._free.append(index)
+                    self._forget_source(account.partition("/")[0])
 
-    def _new_place(self, source: str) -> int:
+    def _forget_source(self, source: str) -> None:
+        """Forget a source whose last account is gone. Requires the lock."""
+        if source not in self._active and not any(account.partition("/")[0] == source for account in self._gone):
+            self._sources.pop(source, None)
+
+    def _new_place(self, account: str) -> int:
         if self._free:
             index = self._free.pop()
-            self.sources[index] = source
-            self._captured[index] = self._published[index] = self._bad[index] = 0
-            self._with_boxes.discard(index)
+            self.accounts[index] = account
+            self._captured[index] = self._published[index] = 0
+            self.boxes.begin_account(index)
             self._dropped[index] = Dropped()
             self._passed_over[index] = Counter()
             return index
-        self.sources.append(source)
+        self.accounts.append(account)
+        self._models.append("")
         self._captured.append(0)
         self._published.append(0)
-        self._bad.append(0)
         self._dropped.append(Dropped())
         self._passed_over.append(Counter())
-        return len(self.sources) - 1
+        return len(self.accounts) - 1
 
     def _counts_of(self, index: int) -> Counts:
         """Read published and dropped before captured, so that no frame seems lost."""
         published, dropped = self._published[index], self._dropped[index]
         captured, passed_over = self._captured[index], dict(self._passed_over[index])
-        return Counts(captured, published, dropped, passed_over, self._bad[index], index in self._with_boxes)
+        boxes = self.boxes
+        return Counts(captured, published, dropped, passed_over, boxes.bad[index], index in boxes.possible, index)
 
     def captured(self, source: str) -> None:
         """Count a captured frame, or a picture that was lost in decoding."""
-        self._captured[self._index[source]] += 1
+        for place in self._sources[source].places:
+            self._captured[place] += 1
 
     def dropped(
         self, source: str, seq: int, cause: str, captured_at: int = 0, captured_ns: int = 0, decode: int = 0
     ) -> None:
-        """Count a captured frame as dropped; `cause` is one of CAUSES."""
-        index, why = self._index[source], CAUSES.index(cause)
+        """Count a captured frame as dropped before any model saw it; `cause` is one of CAUSES."""
+        for place in self._sources[source].places:
+            self._drop(place, cause, (seq, captured_at, captured_ns, 0, decode))
+
+    def _drop(self, index: int, cause: str, row: tuple[int, int, int, int, int]) -> None:
+        why = CAUSES.index(cause)
         with self._lock:
             total = self._dropped[index]
             self._dropped[index] = replace(total, **{cause: getattr(total, cause) + 1})
-            self._lost.append(_PACK(index, 1 + why, seq, captured_at, captured_ns, 0, decode, 0, 0, 0, 0, 0))
+            self._lost.append(_PACK(index, 1 + why, *row, 0, 0, 0, 0, 0))
 
     def passed_over(self, source: str, counts: Mapping[str, int]) -> None:
         """Add packets that are no frames of the source, by kind."""
-        index = self._index[source]
         with self._lock:
-            self._passed_over[index].update(counts)
+            for place in self._sources[source].places:
+                self._passed_over[place].update(counts)
 
     def drop(self, frame: FrameInfo, cause: str) -> None:
-        """Count a frame as dropped; see `dropped`."""
-        self.dropped(frame.source, frame.seq, cause, frame.captured_at, frame.captured_ns, frame.decode)
+        """Count a frame as dropped, in its own account; see `dropped`."""
+        row = frame.seq, frame.captured_at, frame.captured_ns, 0, frame.decode
+        self._drop(self._index[frame.account or frame.source], cause, row)
 
-    def published(self, source: str) -> int:
-        """Count a frame whose message was handed to the sinks; returns the source's index, for `add_rows`."""
-        index = self._index[source]
+    def published(self, account: str) -> int:
+        """Count a frame whose message was handed to the sinks; returns the index of its account, for `add_rows`."""
+        index = self._index[account]
         self._published[index] += 1
         return index
 
     def add_rows(self, published: Iterable[tuple[int, FrameInfo, Latency]]) -> None:
-        """Add the rows of published frames, each with the index of its source, which may be forgotten by now.
+        """Add the rows of published frames, each with the index of its account, which may be forgotten by now.
 
         One call for many frames, because it takes a lock.
         """
@@ -254,23 +307,37 @@ class Ledger:
         ]
         self._sent.append(b"".join(rows))
 
-    def totals(self, source: str) -> Dropped:
-        """Dropped frames of a source by cause, since the start."""
-        return self._dropped[self._index[source]]
+    def totals(self, account: str) -> Dropped:
+        """Dropped frames of an account by cause, since the start."""
+        return self._dropped[self._index[account]]
 
     def counts(self) -> dict[str, Counts]:
         """Totals of all current sources."""
         with self._lock:
-            return {source: self._counts_of(self._index[source]) for source in self._active}
+            return {
+                source: together([self._counts_of(place) for place in row.places])
+                for source in self._active
+                for row in (self._sources[source],)
+            }
+
+    def counts_by_model(self) -> dict[str, dict[str, Counts]]:
+        """Totals of all current sources, by model."""
+        with self._lock:
+            return {
+                source: {model: self._counts_of(place) for model, place in zip(row.accounts, row.places)}
+                for source in self._active
+                for row in (self._sources[source],)
+            }
 
     def counts_of(self, source: str) -> Counts:
         """Totals of a current or removed source."""
         with self._lock:
-            return self._counts_of(self._index[source])
+            return together([self._counts_of(place) for place in self._sources[source].places])
 
-    def index(self, source: str) -> int:
-        """Index of a source in the rows."""
-        return self._index[source]
+    def counts_of_account(self, account: str) -> Counts:
+        """Totals of an account, of a current or removed source."""
+        with self._lock:
+            return self._counts_of(self._index[account])
 
     def drain(self) -> Rows:
         """The rows since the last call, as an array of ROW: published frames, then dropped ones."""

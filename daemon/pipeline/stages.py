@@ -37,11 +37,11 @@ class Stage(Protocol):
 class Analytics(Protocol):
     """Makes the stages around the filter. Their state of sources outlives models."""
 
-    def check(self, config: Config, labels: tuple[str, ...]) -> None:
-        """Check a configuration against a model's labels.
+    def check(self, config: Config, labels: Mapping[str, tuple[str, ...]]) -> None:
+        """Check a configuration against the labels of each model.
 
         Raises:
-            ConfigError: the model does not have a label.
+            ConfigError: a model does not have a label.
         """
         ...
 
@@ -61,11 +61,11 @@ class Analytics(Protocol):
         """Remove a source. Its last frames may still be in a lane."""
         ...
 
-    def before_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
-        """The stages of a model that need all of its boxes."""
+    def before_filter(self, labels: tuple[str, ...], model: str) -> Sequence[Stage]:
+        """The stages of a model of this name that need all of its boxes."""
         ...
 
-    def after_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
+    def after_filter(self, labels: tuple[str, ...], model: str) -> Sequence[Stage]:
         """The stages of a model that need the published boxes alone."""
         ...
 
@@ -73,7 +73,7 @@ class Analytics(Protocol):
 class NoAnalytics:
     """Implements `Analytics` without stages."""
 
-    def check(self, config: Config, labels: tuple[str, ...]) -> None:
+    def check(self, config: Config, labels: Mapping[str, tuple[str, ...]]) -> None:
         """Accepts all."""
 
     def prepare(self, config: Config) -> None:
@@ -85,10 +85,10 @@ class NoAnalytics:
     def forget(self, source: str) -> None:
         """Has no state."""
 
-    def before_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:  # noqa: ARG002
+    def before_filter(self, labels: tuple[str, ...], model: str) -> Sequence[Stage]:  # noqa: ARG002
         return []
 
-    def after_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:  # noqa: ARG002
+    def after_filter(self, labels: tuple[str, ...], model: str) -> Sequence[Stage]:  # noqa: ARG002
         return []
 
 
@@ -162,12 +162,12 @@ def filter_of(source: SourceConfig, labels: tuple[str, ...], defaults: Defaults)
     """A source's filter for a model with these labels.
 
     Raises:
-        ConfigError: the model does not have a label of the source.
+        ConfigError: the model does not have a label of the source, or, where several models look at it, none of them.
     """
     classes = None
     if source.labels is not None:
         unknown = sorted(set(source.labels) - set(labels))
-        if unknown:
+        if unknown and (not source.has_several_models or len(unknown) == len(set(source.labels))):
             raise ConfigError(
                 f"sources, id {source.id}: the model has no label {unknown[0]!r}; it has {', '.join(labels)}"
             )

@@ -86,7 +86,7 @@ class MessageBuilder:
                 postprocess=times.postprocess,
                 total=self._clock.monotonic_ns() - frame.captured_ns,
             ),
-            dropped=self._ledger.totals(frame.source),
+            dropped=self._ledger.totals(frame.account or frame.source),
             owner=owner,
             corrupt=frame.corrupt or UNSET,
         )

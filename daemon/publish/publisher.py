@@ -156,7 +156,8 @@ class Publisher(ThreadPart):
                 if isinstance(item, Result):
                     latency = self._send_result(item, boxes, grants)
                     if latency is not None:
-                        sent.append((self._ledger.published(item.frame.source), item.frame, latency))
+                        frame = item.frame
+                        sent.append((self._ledger.published(frame.account or frame.source), frame, latency))
                 elif isinstance(item, Note):
                     self._send_note(item, grants)
                 elif (

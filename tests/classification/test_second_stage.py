@@ -65,12 +65,13 @@ class Street:
         source: str = "cam",
         label: str = "car",
         picture: HostImage = BRIGHT,
+        model: str = "",
     ) -> None:
         """The next frame."""
         found = tracks_of(boxes, dict.fromkeys(boxes, label))
         frame = Frame(frame_at(seconds, self._seq, (400, 400), source), picture)
         self._seq += 1
-        self.second.on_batch([frame], [found], LABELS)
+        self.second.on_batch([frame], [found], LABELS, model)
 
     def classify(self) -> int:
         """Let the classifier look; how many looks."""
@@ -100,6 +101,15 @@ def test_a_track_is_looked_at_until_it_settles(lane: SecondLane) -> None:
     assert looks == [1, 1, 1, 0, 0, 0, 0, 0]
     said = street.says(1)
     assert (said.value, said.votes, said.settled, said.at_seq) == ("bright", 3, True, 2)
+
+
+def test_a_classifier_looks_at_the_boxes_of_its_model(lane: SecondLane) -> None:
+    """Another model may mean another thing by the same label."""
+    street = Street(_config(model="roads"), lane)
+    street.show(0, {1: HERE}, model="yards")
+    assert street.classify() == 0
+    street.show(1, {1: HERE}, model="roads")
+    assert street.classify() == 1
 
 
 def test_an_attribute_that_settles_or_changes_is_an_event(lane: SecondLane) -> None:

@@ -34,7 +34,30 @@ def _tracker() -> Stage:
     return TrackerStage(Tracker(parse(f"model: {{path: x}}\nsources:\n{rows}"), Ledger()), ("person", "car", "bus"))
 
 
-STAGES: dict[str, Callable[[], Stage]] = {"filter": _filters, "tracker": _tracker}
+def _tracker_of_model() -> Stage:
+    """Of one of two models: it tracks one source, and another one's boxes are the other model's to track."""
+    looks = "model: [a, b], tracking: {model: %s}"
+    rows = (
+        f"  - {{id: street, type: synthetic, {looks % 'b'}}}\n"
+        f"  - {{id: yard, type: synthetic, {looks % 'a'}}}\n"
+        "  - {id: hall, type: synthetic, model: b}\n"
+    )
+    config = parse(f"models: {{a: {{path: x}}, b: {{path: y}}}}\nsources:\n{rows}")
+    return TrackerStage(Tracker(config, Ledger()), ("person", "car", "bus"), "b")
+
+
+STAGES: dict[str, Callable[[], Stage]] = {
+    "filter": _filters,
+    "tracker": _tracker,
+    "tracker of a model": _tracker_of_model,
+}
+
+
+def test_a_model_tracks_its_own_sources_alone() -> None:
+    frames = [_frame(source, 0) for source in _SOURCES]
+    boxes = _batch(len(frames), 0)[1]
+    found = _tracker_of_model()(frames, boxes)
+    assert [one.tracks is not None for one in found] == [True, False, False]
 
 
 def _rules() -> Stage:

@@ -18,7 +18,7 @@ from daemon.config.publisher import PublisherConfig
 from daemon.config.root import Config, MonitorConfig
 from daemon.config.sources import SyntheticConfig
 from daemon.control.admission import Admission, max_min_rate
-from daemon.control.capacity import PictureCosts
+from daemon.control.capacity import PictureCosts, SourceCosts
 from daemon.daemon import Daemon
 from daemon.errors import SourceError
 from daemon.seams import Seams
@@ -52,7 +52,7 @@ def test_a_picture_of_another_size_costs_what_it_takes() -> None:
     """By its measured rate; tiles of it as many times."""
     shares: dict[str, Quota] = {}
     costs = PictureCosts((640, 640), {(640, 640): 60.0, (1280, 736): 20.0})
-    admission = Admission("degrade", capacity=60 / 0.9, cost=costs)
+    admission = Admission("degrade", capacity=60 / 0.9, cost=lambda _, size: costs(size) if size else 1)
     admission.set_sizes({"wide": (1280, 736)})
     for name in ("wide", "plain"):
         admission.admit(name, 30.0, lambda share, name=name: shares.update({name: share}))  # type: ignore[misc]
@@ -61,10 +61,28 @@ def test_a_picture_of_another_size_costs_what_it_takes() -> None:
     assert [share.fps for share in shares.values()] == [pytest.approx(6.0)] * 2
     admission.set_sizes({})
     assert [share.fps for share in shares.values()] == [pytest.approx(15.0)] * 2
-    refusing = Admission("refuse", capacity=60 / 0.9, cost=costs)
+    refusing = Admission("refuse", capacity=60 / 0.9, cost=lambda _, size: costs(size) if size else 1)
     refusing.set_sizes({"wide": (1280, 736)})
     with pytest.raises(SourceError, match=r"asks for 90 pictures/s \(3 for a frame\)"):
         refusing.admit("wide", 30.0, lambda _: None).result()
+
+
+def test_a_source_with_two_models_costs_what_both_take() -> None:
+    """In pictures of the first: the second is half as fast."""
+    models = {
+        "quick": PictureCosts((640, 640), {(640, 640): 60.0}),
+        "slow": PictureCosts((320, 320), {(320, 320): 30.0, (640, 640): 10.0}),
+    }
+    looks = {"a": ("quick",), "b": ("slow",), "both": ("quick", "slow")}
+    costs = SourceCosts(models, looks.__getitem__)
+    assert costs.rate == 60
+    assert [costs(source, None) for source in looks] == [1, 2, 3]
+    assert costs("b", (640, 640)) == pytest.approx(6)
+    refusing = Admission("refuse", costs.rate / 0.9, cost=costs)
+    refusing.admit("a", 30.0, lambda _: None).result()
+    with pytest.raises(SourceError, match="asks for 45 pictures/s"):
+        refusing.admit("both", 15.0, lambda _: None).result()
+    refusing.admit("b", 15.0, lambda _: None).result()
 
 
 def test_a_size_that_was_not_measured_costs_its_pixels() -> None:

@@ -7,7 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from daemon.pipeline.frame_board import Batch, BoardRules, FrameBoard
+from daemon.pipeline.batch import Batch
+from daemon.pipeline.board_rules import BoardRules
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.system.stop_token import StopToken

@@ -132,7 +132,7 @@ def _assert_equal(results: list[Result], text: BoxText | None, encode: Any) -> N
     ledger = Ledger(["cam0", "cam1", "cam2"])
     builder = MessageBuilder("run-1", ledger, SystemClock())
     boxes = boxes_of(results, MaskEncoder("rle", 100, ledger), text)
-    counts = dict.fromkeys(ledger.sources, 0)
+    counts = dict.fromkeys(ledger.accounts, 0)
     for result, made in zip(results, boxes, strict=True):
         source, owner = result.frame.source, OWNER if result.frame.seq % 2 else None
         topic, message = builder.detections(result, made, owner)

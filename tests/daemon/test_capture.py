@@ -22,8 +22,9 @@ from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config.sources import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.control.admission import Admission
 from daemon.errors import DecodeError, SourceError
+from daemon.pipeline.board_rules import BoardRules
 from daemon.pipeline.drop_causes import GiveUp
-from daemon.pipeline.frame_board import BoardRules, FrameBoard
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.redact import Url
@@ -184,7 +185,7 @@ def test_recordings_on_the_cpu_do_not_share_the_gpus_few_threads(clock: ManualCl
     decodes: tuple[Decode, ...] = ("auto", "cpu")
     configs = [AvConfig(id=f"{how}-{number}", url=Url("a.mkv"), decode=how) for how in decodes for number in range(9)]
     ledger = Ledger([config.id for config in configs])
-    board = FrameBoard(ledger.sources, ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
+    board = FrameBoard(ledger.accounts, ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
     sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
     captures = [capture_of(config, AvSource(config), sinks, clock, ReconnectConfig()) for config in configs]
     assert len(CaptureThreads(captures, 3, ThreadContext(clock, pytest.fail, lambda: None)).threads) == 3 + 9
@@ -208,7 +209,7 @@ class Decoded(ScriptedSource):
 def play(sources: Mapping[str, Source], on_gpu: int, clock: ManualClock) -> Ledger:
     """In the threads of one process, to their ends."""
     ledger = Ledger([*sources])
-    board = FrameBoard(ledger.sources, ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
+    board = FrameBoard(ledger.accounts, ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
     board.close()  # so that nothing waits for lanes
     sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
     captures = [

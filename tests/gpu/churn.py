@@ -114,7 +114,7 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
     if churning.problem:
         raise LookoutError(churning.problem)
     everything = rows.all()
-    steady = np.array([id in ids[victims:] for id in app.ledger.sources])
+    steady = np.array([id in ids[victims:] for id in app.ledger.accounts])
     others = everything[steady[everything["source"]]]
     return Churned(
         sources=len(ids),
@@ -123,8 +123,8 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
         seconds=round(window.seconds, 2),
         settled=churning.resources[0],
         ended=churning.resources[-1],
-        quiet_p99_ms=_p99(Rowset(others, quiet, app.ledger.sources, paced=True)),
-        churning_p99_ms=_p99(Rowset(others, window, app.ledger.sources, paced=True)),
+        quiet_p99_ms=_p99(Rowset(others, quiet, app.ledger.accounts, paced=True)),
+        churning_p99_ms=_p99(Rowset(others, window, app.ledger.accounts, paced=True)),
         quiet_fps=round(min(quiet.rates(ids[victims:])), 3),
         churning_fps=round(min(window.rates(ids[victims:])), 3),
     )

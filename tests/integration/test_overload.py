@@ -90,7 +90,7 @@ def test_each_drop_has_its_row() -> None:
     app = build(config, Seams(open_detector=lambda _, options: FakeDetector(options, 0.06), rows=[rows.append]))
     assert app.run() == 0
     found = np.concatenate(rows)
-    for index, source in enumerate(app.ledger.sources):
+    for index, source in enumerate(app.ledger.accounts):
         assert sorted(found["seq"][found["source"] == index]) == list(range(60)), source
 
 

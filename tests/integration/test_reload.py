@@ -280,13 +280,13 @@ def test_what_a_reload_changes() -> None:
     assert change.removed == ["a"]
     assert [source.id for source in change.changed] == ["b"]
     assert [source.id for source in change.refiltered] == ["c"]
-    assert not change.model
+    assert not change.models
     weaker = _config("  - {id: a, type: synthetic, confidence: 0.1}\n")
-    assert difference(old, weaker).model
+    assert difference(old, weaker).models
     sized = _config("  - {id: a, type: synthetic, input_size: 640}\n  - {id: b, type: synthetic, input_size: 320}\n")
     fewer = _config("  - {id: a, type: synthetic, input_size: 320}\n  - {id: b, type: synthetic}\n")
-    assert difference(fewer, sized).model
-    assert not difference(sized, fewer).model
+    assert difference(fewer, sized).models
+    assert not difference(sized, fewer).models
     assert [source.id for source in difference(sized, fewer).refiltered] == ["a", "b"]
     with pytest.raises(ConfigError, match="board, publisher: cannot change while running"):
         difference(old, parse("model: {path: m}\nsources: [{id: a, type: synthetic}]\nboard: {depth: 3}\n"

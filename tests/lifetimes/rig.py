@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -23,7 +23,14 @@ from daemon.config.events import EventsConfig
 from daemon.config.model import ClassifierConfig, ModelConfig
 from daemon.config.publisher import PublisherConfig
 from daemon.config.root import BoardConfig, Config, MonitorConfig
-from daemon.config.sources import AvConfig, ReconnectConfig, SourceConfig, SyntheticConfig, TrackingConfig
+from daemon.config.sources import (
+    AvConfig,
+    ReconnectConfig,
+    SourceConfig,
+    SourceTracking,
+    SyntheticConfig,
+    TrackingConfig,
+)
 from daemon.errors import LookoutError
 from daemon.fleet.member import CoordinatorAccess
 from daemon.pipeline.drop_causes import CAUSES
@@ -46,6 +53,7 @@ from tests.lifetimes.parts import Detector, Maker, open_probe
 
 PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
 _POLL_S, _MAX_POLL_S = 0.002, 0.03
+_SHARED = ("lib", "cam")  # sources at which both of two models look
 Analysis = Literal["none", "here", "apart"]
 """Whether the sources of this process have rules: none, those that lanes evaluate, or those of a process of their own.
 With rules there are a journal and a classifier, too."""
@@ -85,6 +93,7 @@ class Listener(threading.Thread):
         self._subscriber = Subscriber(endpoint, kinds=("detections", "status", "events"), high_water_mark=1_000_000)
         self._ending = threading.Event()
         self.seqs: dict[str, list[int]] = defaultdict(list)
+        self.seqs_of_model: dict[tuple[str, str], list[int]] = defaultdict(list)
         self.states: dict[str, list[str]] = defaultdict(list)
         self.events: list[Event] = []
         self.rules: dict[str, str | None] = {}  # of the last event that begins something, by source
@@ -96,6 +105,7 @@ class Listener(threading.Thread):
                 message = self._subscriber.receive(0.05)
                 if isinstance(message, Detections):
                     self.seqs[message.source].append(message.seq)
+                    self.seqs_of_model[message.source, message.model.id or ""].append(message.seq)
                 elif isinstance(message, Status):
                     self.states[message.source].append(message.state)
                 elif isinstance(message, Event):
@@ -120,6 +130,7 @@ class Rig:
         workers: there is a source in a capture process.
         analysis: see `Analysis`.
         doors: of the daemon's fleet, which has the sources; None where the configuration has them.
+        several: there are two models, `first` and `second`, which both look at two of the sources.
 
     Attributes:
         app: the daemon; None before `start`.
@@ -129,7 +140,7 @@ class Rig:
 
     parts = frozenset(
         {"watchdog", "publisher", "monitor", "changes", "gpu-reader", "lane", "packets", "capture-workers"}
-        | {"rules", "journal", "classifier-light"}
+        | {"rules", "journal", "classifier-light", "lane-first", "lane-second"}
     )
     """Threads of a daemon's parts."""
 
@@ -141,6 +152,7 @@ class Rig:
         analysis: Analysis = "none",
         mode: str = "live",
         doors: CoordinatorAccess | None = None,
+        several: bool = False,
         **more: Any,
     ) -> None:
         self.folder = folder
@@ -163,9 +175,14 @@ class Rig:
         ]
         if workers:
             sources.append(AvConfig(id="cam", url=Url("rtsp://192.0.2.1/cam"), decode="cpu"))
+        model = ModelConfig(path=Path("model-0"), backend="fake", max_batch=4)
+        if several:
+            sources = [_seen_by_both(row) if row.id in _SHARED else row for row in sources]
+            more["classifiers"] = [msgspec.structs.replace(row, model="first") for row in more.get("classifiers", [])]
         self.rows = sources
         self.base = self.file = Config(
-            model=ModelConfig(path=Path("model-0"), backend="fake", max_batch=4),
+            model=model,
+            models={"first": model, "second": model} if several else {},
             sources=[] if doors else sources,
             lanes=2,
             reconnect=ReconnectConfig(initial_s=0.02, max_s=0.1),
@@ -238,11 +255,19 @@ class Rig:
         """Change the sources, as over HTTP."""
         return self.app.changes.submit(lambda now: msgspec.structs.replace(now, sources=change(list(now.sources))))
 
-    def swap(self, name: str) -> Future[Any]:
-        """Change to another model of this name."""
-        return self.app.changes.submit(
-            lambda now: msgspec.structs.replace(now, model=msgspec.structs.replace(now.model, path=Path(name)))
-        )
+    def swap(self, path: str, model: str = "first") -> Future[Any]:
+        """Change to another file.
+
+        Args:
+            model: that gets it, where there are several.
+        """
+
+        def changed(now: Config) -> Config:
+            fresh = msgspec.structs.replace(now.for_model(model).model, path=Path(path))
+            models = {**now.models, model: fresh} if now.models else {}
+            return msgspec.structs.replace(now, model=next(iter(models.values()), fresh), models=models)
+
+        return self.app.changes.submit(changed)
 
     @property
     def worker(self) -> int | None:
@@ -354,16 +379,18 @@ class Rig:
         ledger = self.app.ledger
         for source, count in ledger.counts().items():
             assert count.in_flight == 0, f"{source}: {count} do not add up"
-        for source in ledger.sources:
-            counts = ledger.counts_of(source)
+        published: Counter[str] = Counter()  # by source, at all of its models
+        for source in ledger.accounts:
+            counts = ledger.counts_of_account(source)
             assert counts.in_flight == 0, f"{source}, which is gone: {counts} do not add up"
-            if self._runner.ident is not None:
-                assert counts.published == len(self.listener.seqs[source]), f"{source}: published and not received"
+            published[source.partition("/")[0]] += counts.published
+        for source in published if self._runner.ident is not None else ():
+            assert published[source] == len(self.listener.seqs[source]), f"{source}: published and not received"
         for capture in self.app.sources.captures:
             assert capture.state == "ended", f"{capture.id} is said to be {capture.state} after the end"
 
     def _check_order(self) -> None:
-        for source, seqs in self.listener.seqs.items():
+        for source, seqs in self.listener.seqs_of_model.items():
             assert seqs == sorted(set(seqs)), f"{source}: frames twice or out of order"
 
     def _check_leftovers(self) -> None:
@@ -374,6 +401,11 @@ class Rig:
         wait_until(lambda: not self._threads(), "no thread is left", self._threads)
         assert Resources.now().maps <= self.before.maps, "shared memory is left"
         wait_until(lambda: Resources.now().files <= self.before.files, "no descriptor is left", _open_files)
+
+
+def _seen_by_both(source: SourceConfig) -> SourceConfig:
+    tracking = SourceTracking(model="first") if source.rules else None
+    return msgspec.structs.replace(source, model=["first", "second"], tracking=tracking)
 
 
 def _analysis(analysis: Analysis, folder: Path) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from daemon.errors import LookoutError
 from daemon.http.snapshots import Snapshots
 from daemon.monitoring.monitor import Monitor, MonitoredParts
 from daemon.monitoring.probes import GpuReader, NoGpu, ProcessProbe
-from daemon.pipeline.frame_board import BoardRules, FrameBoard
+from daemon.pipeline.board_rules import BoardRules
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import MAX_GONE, Ledger, Rows
@@ -344,7 +345,7 @@ def test_accounts_of_sources_that_are_gone_do_not_grow() -> None:
         if number % 50 == 0:
             ledger.drain()
             ledger.forget_removed()
-    assert len(ledger.sources) < 2 * MAX_GONE
+    assert len(ledger.accounts) < 2 * MAX_GONE
     assert ledger.add(f"guest-{number}") == 1  # one that was there lately goes on
     assert list(ledger.counts()) == ["cam", f"guest-{number}"]
 

@@ -16,8 +16,9 @@ from daemon.capture.sinks import DaemonSinks
 from daemon.config.root import LogConfig
 from daemon.config.sources import ReconnectConfig
 from daemon.control.admission import Admission
+from daemon.pipeline.board_rules import BoardRules
 from daemon.pipeline.drop_causes import CAUSES
-from daemon.pipeline.frame_board import BoardRules, FrameBoard
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.ledger import Ledger
 from daemon.sources.decode import NoHardwareDecoder
 from tests.lifetimes.cameras import camera, make

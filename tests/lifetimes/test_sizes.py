@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from daemon.config.sources import SyntheticConfig
 from daemon.daemon import Daemon
-from daemon.pipeline.frame_board import BoardRules, FrameBoard
+from daemon.pipeline.board_rules import BoardRules
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import Ledger

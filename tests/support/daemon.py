@@ -51,7 +51,7 @@ class Lookout:
         publisher = {"endpoint": f"tcp://127.0.0.1:{free_port()}", **dict(config.pop("publisher", {}))}  # type: ignore[call-overload]
         self.endpoint = str(publisher["endpoint"])
         whole = {
-            "model": {"path": str(DEMO_MODEL), "threads": 1},
+            **({} if "models" in config else {"model": {"path": str(DEMO_MODEL), "threads": 1}}),
             "publisher": publisher,
             "log": {"format": "json"},
             **config,

@@ -19,7 +19,8 @@ from daemon.capture.sinks import CaptureSinks
 from daemon.config.publisher import PublisherConfig
 from daemon.config.sources import ReconnectConfig, SyntheticConfig
 from daemon.control.admission import Admission
-from daemon.pipeline.frame_board import BoardRules, FrameBoard
+from daemon.pipeline.board_rules import BoardRules
+from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox

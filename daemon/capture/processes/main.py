@@ -46,7 +46,7 @@ from daemon.config.root import LogConfig
 from daemon.config.sources import ReconnectConfig, SourceConfig
 from daemon.errors import SourceError
 from daemon.log import logging
-from daemon.pipeline.frame_board import PATIENT_DEPTH
+from daemon.pipeline.board_rules import PATIENT_DEPTH
 from daemon.sources.decode import DecoderBackend, DecoderPool
 from daemon.sources.port import Source
 from daemon.system.tuning import configure_gc_and_switch_interval

@@ -67,17 +67,22 @@ def build(model: Path | None, config: Path | None, cards: str | None, **recipe: 
 
     if (model is None) == (config is None):
         raise click.UsageError("give either MODEL, an ONNX file, or -c CONFIG")
-    loaded = load(config) if config else None
-    if cards is not None and loaded and loaded.model.backend not in ("auto", "trt-rtx"):
-        raise LookoutError(f"--for builds engines for trt-rtx, and model.backend of {config} is {loaded.model.backend}")
-    options = options_of(loaded) if loaded else Options(cast("Path", model), **recipe)
-    if recipe["cache"]:
-        options = replace(options, cache=recipe["cache"])
+    if config:
+        whole = load(config)
+        models = [whole.for_model(name) for name in whole.model_names]
+        wanted = [(one.model.backend, options_of(one)) for one in models]
+    else:
+        wanted = [("auto", Options(cast("Path", model), **recipe))]
+    for backend, _ in wanted if cards is not None else ():
+        if backend not in ("auto", "trt-rtx"):
+            raise LookoutError(f"--for builds engines for trt-rtx, and model.backend of {config} is {backend}")
     with logging(LogConfig(format="console")):
-        if cards is None:
-            engines.build(loaded.model.backend if loaded else "auto", options)
-        else:
-            engines.build_for([name.strip().lower() for name in cards.split(",")], options)
+        for backend, options in wanted:
+            options = replace(options, cache=recipe["cache"] or options.cache)
+            if cards is None:
+                engines.build(backend, options)
+            else:
+                engines.build_for([name.strip().lower() for name in cards.split(",")], options)
     return 0
 
 

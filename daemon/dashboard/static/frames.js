@@ -28,6 +28,7 @@ export class FrameLog {
       this.frames = [];
     }
     const frames = this.frames;
+    if (this.addToOther(message)) return;
     if (message.pts === null || !frames.length || message.pts > this.newest.pts) {
       frames.push(message);
       this.heardAt = performance.now();
@@ -37,6 +38,18 @@ export class FrameLog {
     while (end < frames.length && frames[end].pts < oldest) end += 1;
     if (end) frames.splice(0, end);
     for (const listener of this.listeners) listener(message);
+  }
+
+  /** Add the boxes of one model to those of another that has looked at the same frame; false if none has. */
+  addToOther(message) {
+    if (message.model?.id === undefined) return false;
+    const index = message.pts === null ? this.frames.length - 1 : this.after(message.pts) - 1;
+    const other = this.frames[index];
+    if (!other || other.seq !== message.seq || other.model?.id === message.model.id) return false;
+    const detections = [...named(other), ...named(message)];
+    this.frames[index] = { ...other, detections, lastIndex: message.index };
+    for (const listener of this.listeners) listener(this.frames[index]);
+    return true;
   }
 
   /**
@@ -82,6 +95,11 @@ export class FrameLog {
   }
 }
 
+/** The boxes of a message, each with the name of its model. */
+function named({ model, detections }) {
+  return detections.map((found) => ({ model: model?.id, ...found }));
+}
+
 /**
  * The cause of most drops between two messages, by their counters; "unheard" if the messages between them did not reach
  * this page; null where nothing tells.
@@ -93,7 +111,7 @@ export function causeBetween(before, after) {
     const more = count - (before.dropped[name] ?? 0);
     if (more > most) [cause, most] = [name, more];
   }
-  return cause ?? (after.index - before.index > 1 ? "unheard" : null);
+  return cause ?? (after.index - (before.lastIndex ?? before.index) > 1 ? "unheard" : null);
 }
 
 /**

@@ -78,7 +78,8 @@ function wordsOf(found) {
   const attributes = Object.entries(found.attributes ?? {})
     .filter(([, row]) => row.value !== null)
     .map(([name, row]) => `${name}: ${row.value}${row.settled ? "" : "?"}`);
-  return [`${found.label}${id} ${Math.round(found.confidence * 100)}%`, ...attributes];
+  const by = found.model === undefined ? "" : ` (${found.model})`;
+  return [`${found.label}${id} ${Math.round(found.confidence * 100)}%${by}`, ...attributes];
 }
 
 function drawWords(context, lines, x, y, colour, scale) {
