@@ -77,8 +77,8 @@ def build(model: Path | None, config: Path | None, cards: str | None, **recipe: 
         if backend not in ("auto", "trt-rtx"):
             raise LookoutError(f"--for builds engines for trt-rtx, and model.backend of {config} is {backend}")
     with logging(LogConfig(format="console")):
-        for backend, options in wanted:
-            options = replace(options, cache=recipe["cache"] or options.cache)
+        for backend, given in wanted:
+            options = replace(given, cache=recipe["cache"] or given.cache)
             if cards is None:
                 engines.build(backend, options)
             else:
