@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import socket
@@ -58,12 +57,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         needed = sorted({name for mark in item.iter_markers("needs") for name in mark.args})
         item.user_properties += [(_LACKING, name) for name in needed if not _is_here(name)]
-
-
-def pytest_collection_finish() -> None:
-    """What is collected stays to the end: later collections of garbage need not look at it again."""
-    gc.collect()
-    gc.freeze()
 
 
 @cache
