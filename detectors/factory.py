@@ -174,7 +174,7 @@ def profile_engine(prefix: str, cache: Path | None, batch: int | None, runs: int
     from detectors.trt.library import load
 
     backend = backend_of(entry.manifest.recipe["builder"]) if entry.manifest else engine_backend()
-    _available(backend)
+    _usable(backend)
     from detectors.trt.profiling import profile_stored
 
     return profile_stored(load(backend), store, prefix, 0, batch, runs)
@@ -241,8 +241,14 @@ def _available(backend: Backend, options: Options) -> Backend:
         return "ort"
     if options.provider_device is not None:
         raise DetectorError("model.provider_device needs model.provider, such as openvino")
-    if backend == "auto":
-        return best_backend()
+    return best_backend() if backend == "auto" else _usable(backend)
+
+
+def _usable(backend: Backend) -> Backend:
+    """
+    Raises:
+        BackendUnavailableError: it cannot be used here.
+    """
     if backend in GPU_BACKENDS or backend == "cpu":
         row = _cpu() if backend == "cpu" else _trt(backend)
         if not row.available:

@@ -73,8 +73,8 @@ def difference(old: Config, new: Config) -> Change:
         cold.append("the names of models")
     else:
         for name in old.model_names:
-            before, after = old.for_model(name).model, new.for_model(name).model
-            changed = [key for key in ("backend", "provider") if getattr(before, key) != getattr(after, key)]
+            own, wanted = old.for_model(name).model, new.for_model(name).model
+            changed = [key for key in ("backend", "provider") if getattr(own, key) != getattr(wanted, key)]
             cold += [f"models.{name}.{key}" if name else f"model.{key}" for key in changed]
     if cold:
         raise ConfigError(f"{', '.join(cold)}: cannot change while running: restart, or undo the change")

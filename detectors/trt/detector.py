@@ -318,7 +318,8 @@ class TrtDetector:
     def _tensors_at(self, size: Size, profile: int) -> list[Tensor]:
         """The outputs for an input size, which the file may leave dynamic."""
         shapes = [tuple(self.engine.get_tensor_shape(name))[1:] for name in self.tensors.outputs]
-        if any(min(shape, default=0) < 0 for shape in shapes):
+        # An engine for several sizes may give the shapes of the first alone, as TensorRT 8.6.0 does.
+        if profile > 0 or any(min(shape, default=0) < 0 for shape in shapes):
             shapes = self._dynamic_shapes(size, profile)
         types = [np.dtype(self.owner.trt.nptype(self.engine.get_tensor_dtype(name))) for name in self.tensors.outputs]
         return [Tensor(*row) for row in zip(self.tensors.outputs, shapes, types)]

@@ -356,6 +356,11 @@ def _free(pointer: int) -> None:
         failures.append(f"memory of an engine or context is freed where it cannot be: {status}")
 
 
+def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """One shape of several; -1 for the dimensions that differ."""
+    return tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*shapes))
+
+
 class ICudaEngine:
     def __init__(self, header: dict[str, Any], content: bytes, size: int) -> None:
         settings = ort.SessionOptions()
@@ -374,17 +379,17 @@ class ICudaEngine:
         self.most = profiles[0][self.inputs[0]][-1][0] if profiles else self._shapes[self.inputs[0]][0]
 
     def _run_once(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every tensor; -1 for the dimensions that differ."""
+        """Shape of every tensor; -1 for the dimensions that differ: of outputs in the first profile alone."""
         profiles = self.header["profiles"]
         if not profiles:
             return self.shapes_of({})
         inputs = self.inputs
         least, most = profiles[0], profiles[-1]
         runs = [self.shapes_of({name: tuple(profile[name][0]) for name in inputs}) for profile in profiles]
+        own = runs[:1]
         if least[inputs[0]][0][0] != most[inputs[0]][-1][0]:
-            runs.append(self.shapes_of({name: (2, *least[name][0][1:]) for name in inputs}))
-        return {name: tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*(run[name] for run in runs)))
-                for name in runs[0]}  # fmt: skip
+            own.append(self.shapes_of({name: (2, *least[name][0][1:]) for name in inputs}))
+        return {name: _common([run[name] for run in (own + runs[1:] if name in inputs else own)]) for name in runs[0]}
 
     def shapes_of(self, given: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         """Shape of every tensor for these shapes of inputs, or for their own."""
