@@ -56,7 +56,7 @@ def _has_openvino() -> bool:
     return True
 
 
-BACKENDS: list[str] = [row.backend for row in availability() if row.available] + ["fake", "triton"]
+BACKENDS: list[str] = [*(row.backend for row in availability() if row.available), "fake", "triton"]
 BACKENDS += ["openvino"] * _has_openvino()
 HEADS = Path(__file__).resolve().parents[1] / "data" / "heads"
 WIDTHS = ((96, 96), (160, 64))  # of inputs
