@@ -19,6 +19,7 @@ from daemon.log import logging
 from detectors.factory import Backend, availability, open_detector
 from detectors.heads.layout import Outputs
 from detectors.port import Detector, DetectorError, HostImage, Image, Options
+from detectors.trt.products import PRODUCTS
 from tests.bench.peers.names import OWN
 from tests.bench.peers.program import Arrays, Engine, NotRunError, answer, load
 
@@ -41,7 +42,8 @@ class OwnEngine:
             self._undo = undo.pop_all()
         self._lane, self._pictures = lane, list(pictures)
         self.precision, self.batch = info.precision, min(info.max_batch, len(pictures))
-        self.version = str(getattr(sys.modules.get("tensorrt"), "__version__", "")) if info.backend == "trt" else ""
+        module = PRODUCTS[info.backend].module if info.backend in PRODUCTS else ""  # type: ignore[index]
+        self.version = str(getattr(sys.modules.get(module), "__version__", ""))
         self.note = info.transport or ""
         if self.batch < len(pictures):
             self.note = f"batches of {self.batch}: {'; '.join(info.notes)}"
