@@ -18,7 +18,6 @@ from detectors.port import (
     cache_folder,
     is_address,
 )
-from detectors.trt.products import PRODUCTS, Name, backend_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
     from detectors.layer_times import LayerTimes
     from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
+    from detectors.trt.products import Name
 Backend = Literal["auto", "trt", "trt-rtx", "cpu", "ort", "triton", "fake"]
 Provider = Literal["cpu", "openvino", "cuda", "webgpu", "nv-tensorrt-rtx"]
 """Of onnxruntime: what runs the model for it."""
-GPU_BACKENDS: tuple[Name, ...] = tuple(PRODUCTS)
+GPU_BACKENDS: tuple[Name, ...] = ("trt-rtx", "trt")
 """They build engines; the one that `auto` prefers first."""
 # Distribution names of packages whose versions affect decoding or detection.
 PACKAGES = ("onnxruntime", "tensorrt", "tensorrt-rtx", "cuda-python")
@@ -95,6 +95,8 @@ def _refuse_cpu(passed: Sequence[Availability]) -> None:
 
 
 def _is_installed(backend: Name) -> bool:
+    from detectors.trt.products import PRODUCTS
+
     return find_spec(PRODUCTS[backend].module) is not None
 
 
@@ -172,6 +174,7 @@ def profile_engine(prefix: str, cache: Path | None, batch: int | None, runs: int
     store = engine_store(cache)
     entry = store.find(prefix)
     from detectors.trt.library import load
+    from detectors.trt.products import backend_of
 
     backend = backend_of(entry.manifest.recipe["builder"]) if entry.manifest else engine_backend()
     _usable(backend)
@@ -299,6 +302,8 @@ def _require(backend: Name, modules: Sequence[str]) -> None:
     """Raises:
     BackendUnavailableError: one of a GPU backend's modules is not installed.
     """
+    from detectors.trt.products import PRODUCTS
+
     product = PRODUCTS[backend]
     for module in (product.module, *modules):
         if find_spec(module) is None:

@@ -21,7 +21,7 @@ from detectors.letterbox import preprocess
 from detectors.model import digest_of, fixed_batch, input_sizes, quantised, read, within_nms
 from detectors.onnx_graph import graph_of
 from detectors.opening import open_heads
-from detectors.ort.providers import Placement, first_line, open_session
+from detectors.ort import CPU_PROVIDER, Placement, first_line
 from detectors.port import (
     DetectorError,
     Fetch,
@@ -310,10 +310,12 @@ def _session(options: Options) -> tuple[ort.InferenceSession, Placement]:
     else:
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     settings.log_severity_level = 4  # errors are raised; warnings do not help an operator
+    if options.provider not in (None, "cpu"):
+        from detectors.ort.providers import open_session
+
+        return open_session(options, options.provider, settings)
     try:
-        return open_session(options, settings)
-    except DetectorError:
-        raise
+        return ort.InferenceSession(str(options.path), settings, providers=[CPU_PROVIDER]), Placement()
     except Exception as error:  # onnxruntime's own exceptions have no public base class
         raise DetectorError(
             f"{options.path} is not a complete ONNX model onnxruntime can load: {first_line(error)}"

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import onnxruntime as ort
 
+from detectors.ort import CPU_PROVIDER, Placement, first_line
 from detectors.ort.unsigned import unsigned
 from detectors.port import BackendUnavailableError, DetectorError, Options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_CPU = "CPUExecutionProvider"
 _OTHER_BUILD = "pip uninstall -y onnxruntime && pip install"
 
 
@@ -57,45 +57,16 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class Placement:
-    """Where a session runs.
-
-    Attributes:
-        provider: as in `Options.provider`.
-        device: of the provider, such as "CPU" or "GPU.1".
-        nodes: how many nodes each provider got; none of the CPU provider alone.
-        notes: for `ModelInfo.notes`.
-    """
-
-    provider: str = "cpu"
-    device: str = "CPU"
-    nodes: tuple[tuple[str, int], ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def precision(self, own: str, wanted: str) -> str | None:
-        """The arithmetic for a file's own precision, None if the wanted one is not to be had.
-
-        OpenVINO computes in halves on all devices but the CPU, and on these converts.
-        """
-        converts = self.provider == "openvino" and self.device != "CPU" and own in ("fp32", "fp16")
-        if wanted == "auto":
-            return "fp16" if converts else own
-        return wanted if wanted == own or (converts and wanted == "fp16") else None
-
-
-def open_session(options: Options, settings: ort.SessionOptions) -> tuple[ort.InferenceSession, Placement]:
-    """A session of the provider that `options` name.
+def open_session(
+    options: Options, provider: str, settings: ort.SessionOptions
+) -> tuple[ort.InferenceSession, Placement]:
+    """A session of another provider than the CPU's.
 
     Raises:
         BackendUnavailableError: the provider is not installed, or lacks the device.
         DetectorError: the provider takes no node, or fails on the model.
-        Exception: onnxruntime cannot load the file for its CPU.
     """
-    path, provider = str(options.path), options.provider or "cpu"
-    if provider == "cpu":
-        return ort.InferenceSession(path, settings, providers=[_CPU]), Placement()
-    kind = _KINDS[provider]
+    path, kind = str(options.path), _KINDS[provider]
     if not hasattr(ort.InferenceSession, "get_provider_graph_assignment_info"):
         raise BackendUnavailableError(
             f"model.provider: {provider} needs onnxruntime 1.24 or later, and Python 3.11: this is {ort.__version__}"
@@ -195,7 +166,7 @@ def _placement(session: ort.InferenceSession, options: Options, provider: str, d
     """Raises:
     DetectorError: the provider got no node, which onnxruntime does not take for an error.
     """
-    names = {kind.name: name for name, kind in _KINDS.items()} | {_CPU: "cpu"}
+    names = {kind.name: name for name, kind in _KINDS.items()} | {CPU_PROVIDER: "cpu"}
     nodes: Counter[str] = Counter()
     left: Counter[str] = Counter()
     for part in session.get_provider_graph_assignment_info():
@@ -213,7 +184,3 @@ def _placement(session: ort.InferenceSession, options: Options, provider: str, d
         kinds = ", ".join(f"{count} {name}" for name, count in left.most_common(5))
         notes = (f"{left.total()} of {nodes.total()} nodes run on the CPU and not on {provider}: {kinds}",)
     return Placement(provider, device, tuple(nodes.most_common()), notes)
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200]
