@@ -42,7 +42,7 @@ class OwnEngine:
             self._undo = undo.pop_all()
         self._lane, self._pictures = lane, list(pictures)
         self.precision, self.batch = info.precision, min(info.max_batch, len(pictures))
-        module = PRODUCTS[info.backend].module if info.backend in PRODUCTS else ""  # type: ignore[index]
+        module = PRODUCTS[info.backend].module if info.backend in PRODUCTS else ""
         self.version = str(getattr(sys.modules.get(module), "__version__", ""))
         self.note = info.transport or ""
         if self.batch < len(pictures):
