@@ -133,6 +133,16 @@ class HlsFiles:
         """How long no new segment may come."""
         return max(self._config.read_timeout_s, _TARGETS * self.segment_s)
 
+    @property
+    def is_nested(self) -> bool:
+        """Playlists have named playlists of playlists; FFmpeg 9 follows one step, 8 many."""
+        return self._masters > 1
+
+    def nested(self) -> SourceError:
+        return SourceError(
+            f"{self._config.url}: its playlist names playlists, and these name others: give the URL of the last"
+        )
+
     def begin_read(self) -> None:
         """FFmpeg is about to read."""
         self._until = monotonic() + self.limit_s
@@ -199,7 +209,7 @@ class HlsFiles:
             self._check(found, self._lists.get(url))
             self.playlist = self._lists[url] = found
         elif self._masters == _MAX_MASTERS:
-            raise SourceError(f"{self._config.url}: its playlist names playlists, and these name others without end")
+            raise self.nested()
         else:
             self._masters += 1
         self._texts[url], self._loaded, self._refusal = text, monotonic(), None

@@ -43,8 +43,10 @@ def open_http(config: AvConfig, options: dict[str, str], timeout: _Timeout) -> t
     try:
         timeout = config.open_timeout_s, None  # the files have their own
         return av.open(config.address, format="hls", options=options, timeout=timeout, io_open=hls.open), hls
-    except BaseException:
+    except BaseException as error:
         hls.close()
+        if isinstance(error, av.error.InvalidDataError) and hls.is_nested:
+            raise hls.nested() from error
         raise
 
 
