@@ -97,7 +97,7 @@ def test_a_recording_without_one_of_its_segments_is_not_whole(bad: Answer | str,
 
 def test_lists_that_name_each_other_end() -> None:
     with HlsServer(lambda _: Answer("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nlive.m3u8\n")) as server:
-        with pytest.raises(SourceError, match="its playlist names playlists, and these name others: give the URL of the last"):
+        with pytest.raises(SourceError, match="names playlists, and these name others: give the URL of the last"):
             AvSource(config_of(server.url("live.m3u8"))).open()
         assert len(server.requests) < 20
 
