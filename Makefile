@@ -5,7 +5,8 @@
 # make test      everything that needs no GPU; says the same on a busy machine
 # make speed     what is promised of rates and latencies; on a machine that does nothing else
 # make test-long the tests that take minutes each or repeat others elsewhere, and planted defects of the kernels
-# make test-oldest  what calls a library, with the oldest ones that are allowed, on Python 3.10 to 3.12
+# make test-oldest  what calls a library, with the oldest ones that are allowed: PYTHON=python3.10, 3.11 or 3.12
+# make test-newest  the same with the newest: PYTHON=python3.13 or later
 # make coverage  make test, and which lines nothing runs
 # make lint      what CI checks beside the tests
 # make docs      the documents as a site with search, in build/docs; a warning is an error
@@ -42,7 +43,7 @@ BIN_DIR := $(DESTDIR)/usr/local/bin
 DOC_DIR := $(DESTDIR)/usr/share/doc/lookout
 ROTATED := $(DESTDIR)/etc/logrotate.d/lookout
 
-.PHONY: demo page run bench test test-long test-oldest coverage speed lint format config schemas docs linkcheck soak image lock dist sbom install uninstall clean
+.PHONY: demo page run bench test test-long test-oldest test-newest coverage speed lint format config schemas docs linkcheck soak image lock dist sbom install uninstall clean
 
 demo: $(VENV)/http
 	@$(BIN)/lookout demo
@@ -60,16 +61,19 @@ test: $(VENV)/dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # All else is the same Python, whatever the library. What numba compiles takes as long as the rest: CI leaves it out.
-OLDEST_TESTS := $(addprefix tests/,$(addsuffix .py,$(addprefix contract/test_,cutter detector packet_tap sink source) \
+LIBRARY_TESTS := $(addprefix tests/,$(addsuffix .py,$(addprefix contract/test_,cutter detector packet_tap sink source) \
   $(addprefix daemon/test_,children columns config ffmpeg frame_rate hls key_pictures log logins messages odd_lists packets \
     publisher redirects rtsp_times size_changes skipping source_store splices) \
   $(addprefix calibration/test_,classification frames portable) $(addprefix detectors/test_,accuracy_record detections engine \
     exports half heads labels memory ort providers tensor_types unknown_models weights)))
-OLDEST_COMPILED ?= $(addprefix tests/,contract/test_stage.py daemon/test_app.py analytics/test_compiled_step.py)
+COMPILED_TESTS ?= $(addprefix tests/,contract/test_stage.py daemon/test_app.py analytics/test_compiled_step.py)
 
 test-oldest:
 	@$(MAKE) test VENV=.venv-oldest PIP_ARGS="-c tests/oldest.txt" WORKERS=0 \
-	  PYTEST_ARGS="-m 'not slow' $(OLDEST_TESTS) $(OLDEST_COMPILED) $(PYTEST_ARGS)"
+	  PYTEST_ARGS="-m 'not slow' $(LIBRARY_TESTS) $(COMPILED_TESTS) $(PYTEST_ARGS)"
+
+test-newest:
+	@$(MAKE) test VENV=.venv-newest WORKERS=0 PYTEST_ARGS="-m 'not slow' $(LIBRARY_TESTS) $(COMPILED_TESTS) $(PYTEST_ARGS)"
 
 coverage: $(VENV)/dev
 	@$(MAKE) test PYTEST_ARGS="--cov --cov-report=term $(PYTEST_ARGS)"
