@@ -19,6 +19,8 @@ from daemon.sources.server_probe import probe_http
 _JPEG_OPTIONS = LIVE_OPTIONS | {"analyzeduration": "1"}  # otherwise it reads pictures for five seconds first
 _LISTING_FORMATS = {"concat", "dash", "hls", "imf", "sdp", "webm_dash_manifest"}  # name other files
 _HLS_PATH = re.compile(r"\.m3u8?(?=[?#]|$)", re.IGNORECASE)
+# FFmpeg 9 takes the end of an answer in chunks for a break of the connection, unless it may ask more over it.
+_RECORDING_OPTIONS = {"multiple_requests": "1"}
 _PROBE_S = 2.0
 _Timeout = tuple[float, float | None]
 
@@ -52,9 +54,10 @@ def open_http(config: AvConfig, options: dict[str, str], timeout: _Timeout) -> t
 
 def _open_file(config: AvConfig, options: dict[str, str], timeout: _Timeout) -> InputContainer:
     files, address = HttpFiles(config.address, options), config.address
+    own = {"format_whitelist": _unlisted()} | (_RECORDING_OPTIONS if config.kind == "recording" else {})
 
     def options_for(url: str) -> dict[str, str]:
-        return {"format_whitelist": _unlisted()} | without_secrets(options) | files.options_for(url)
+        return own | without_secrets(options) | files.options_for(url)
 
     try:
         return av.open(address, options=options_for(address), timeout=timeout)

@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter
 from contextlib import closing, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +25,7 @@ from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.ffmpeg import AvReader, AvSource
 from daemon.sources.port import next_picture
 from tests.support import clips
+from tests.support.http_files import Chunked
 from tests.support.ports import free_port
 from tests.support.rtsp import RtspServer
 
@@ -147,6 +149,16 @@ def test_a_recording_that_is_a_list_of_others_is_none(mp4: Path, tmp_path: Path)
     (tmp_path / mp4.name).symlink_to(mp4)
     with pytest.raises(SourceError, match="its format is not allowed for files"):
         AvSource(AvConfig(id="s", url=Url(str(tmp_path / "list.mp4")))).open()
+
+
+def test_a_recording_that_is_sent_in_chunks_ends(tmp_path: Path) -> None:
+    """FFmpeg 9 takes the end of such an answer for a break, unless it may ask for more over the connection."""
+    clips.ffmpeg("-f", "lavfi", "-i", "testsrc2=duration=1:rate=10", "-c:v", "mpeg2video", tmp_path / "a.ts")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Chunked, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        counts = play(f"http://127.0.0.1:{server.server_port}/a.ts", kind="recording")
+        server.shutdown()
+    assert counts == {"320x240": 10}
 
 
 def test_a_camera_that_redirects_is_not_followed(mp4: Path) -> None:

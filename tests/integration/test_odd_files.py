@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ from detectors.port import DeviceImage, Image
 from lookoutd.messages import Detections, Status
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, is_state, receive_until
 from tests.support.hardware import FakeGpu
+from tests.support.http_files import Chunked, Quiet
 from tests.support.odd_clips import FRAMES, HEIGHT, ODD, WIDTH, drawn, shown_frames, shown_size
 
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
@@ -34,26 +35,6 @@ _ASPECT = {"anamorphic.mp4": 2.0}
 _OTHER_PICTURES = ("variable.mkv", "cut.mp4", "interlaced.mp4", "interlaced.ts")  # or some of them
 _LEAST_ALIKE = {"anamorphic.mp4": 0.7}  # of the boxes in each other's place: squeezed things are seen less well
 _USUALLY_ALIKE = 0.9
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None: ...
-
-
-class _Chunked(_Quiet):
-    """Sends a file in chunks, and not how long it is."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        content = Path(self.translate_path(self.path)).read_bytes()
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for start in range(0, len(content), 4096):
-            part = content[start : start + 4096]
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
-        self.wfile.write(b"0\r\n\r\n")
 
 
 @dataclass
@@ -73,7 +54,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     for name, make in ODD.items():
         make(base, folder / name)
     servers = []
-    for handler in (_Quiet, _Chunked):
+    for handler in (Quiet, Chunked):
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))))
         threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
     urls = {name: str(folder / name) for name in ("base.mp4", *ODD)}
