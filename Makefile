@@ -6,7 +6,7 @@
 # make speed     what is promised of rates and latencies; on a machine that does nothing else
 # make test-long the tests that take minutes each or repeat others elsewhere, and planted defects of the kernels
 # make test-oldest  what calls a library, with the oldest ones that are allowed: PYTHON=python3.10, 3.11 or 3.12
-# make test-newest  the same with the newest: PYTHON=python3.13 or later
+# make test-newest  what calls FFmpeg, of which newer Pythons have a newer one: PYTHON=python3.13 or later
 # make coverage  make test, and which lines nothing runs
 # make lint      what CI checks beside the tests
 # make docs      the documents as a site with search, in build/docs; a warning is an error
@@ -72,8 +72,11 @@ test-oldest:
 	@$(MAKE) test VENV=.venv-oldest PIP_ARGS="-c tests/oldest.txt" WORKERS=0 \
 	  PYTEST_ARGS="-m 'not slow' $(LIBRARY_TESTS) $(COMPILED_TESTS) $(PYTEST_ARGS)"
 
+FFMPEG_TESTS := $(addprefix tests/,contract/test_source.py $(addsuffix .py,$(addprefix daemon/test_,ffmpeg frame_rate hls \
+  key_pictures odd_lists packets redirects rtsp_times size_changes skipping splices)))
+
 test-newest:
-	@$(MAKE) test VENV=.venv-newest WORKERS=0 PYTEST_ARGS="-m 'not slow' $(LIBRARY_TESTS) $(COMPILED_TESTS) $(PYTEST_ARGS)"
+	@$(MAKE) test VENV=.venv-newest WORKERS=0 PYTEST_ARGS="-m 'not slow' $(FFMPEG_TESTS) $(PYTEST_ARGS)"
 
 coverage: $(VENV)/dev
 	@$(MAKE) test PYTEST_ARGS="--cov --cov-report=term $(PYTEST_ARGS)"
