@@ -6,15 +6,17 @@ have one daemon for all. The end by a death of the rules' process is a file of i
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from daemon.monitoring.health import PART_FAILED
-from tests.lifetimes.analysis_verbs import ANALYSIS_VERBS
+from tests.lifetimes.analysis_verbs import ANALYSIS_VERBS, End
 from tests.lifetimes.rig import Analysis, Rig, wait_until
 from tests.lifetimes.verbs import ENDING, VERBS
 
 Pair = tuple[str, str]
+_Rig = TypeVar("_Rig", bound=Rig)
 AT_ONCE: Pair = ("SIGTERM", "SIGTERM")
 """The pair that ends the process silently; it runs in a process of its own."""
 
@@ -31,6 +33,25 @@ def analysis_of(first: str, second: str) -> Analysis:
     if names & {"rules hang", "rules die"}:
         return "apart"
     return "here" if names & {*ANALYSIS_VERBS} - {"page"} else "none"
+
+
+def go_on(
+    rig: _Rig, verbs: Mapping[str, Callable[[_Rig, bool], End]], pair: Pair, put_back: Callable[[_Rig], None]
+) -> None:
+    """A daemon goes on as its configuration says, and has its threads again after `put_back`."""
+    first, second = pair
+    try:
+        rig.check_running()
+        end_first = verbs[first](rig, True)
+        end_second = verbs[second](rig, False)
+        end_first()
+        end_second()
+        rig.check_running()
+        put_back(rig)
+        rig.check_threads()
+    except AssertionError as error:
+        rig.open_all()
+        raise AssertionError(f"{first}, and {second} meanwhile: {error}") from error
 
 
 def begin_or_end(folder: Path, first: str, second: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.lifetimes.fleet_rig import FLEET_VERBS, FleetRig
+from tests.lifetimes.matrix import go_on
 from tests.lifetimes.verbs import VERBS
 
 pytestmark = pytest.mark.slow
@@ -35,19 +36,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetRig]:
 @pytest.mark.parametrize(("first", "second"), _PAIRS)
 def test_it_goes_on(running: FleetRig, first: str, second: str) -> None:
     """Afterwards it runs what is wanted here, and nothing else."""
-    try:
-        running.check_running()
-        end_first = _ALL[first](running, True)
-        end_second = _ALL[second](running, False)
-        end_first()
-        end_second()
-        running.check_running()
-        running.put_back()
-        running.check_running()
-        running.check_threads()
-    except AssertionError as error:
-        running.open_all()
-        raise AssertionError(f"{first}, and {second} meanwhile: {error}") from error
+    go_on(running, _ALL, (first, second), _put_back)
+
+
+def _put_back(rig: FleetRig) -> None:
+    rig.put_back()
+    rig.check_running()
 
 
 @pytest.mark.parametrize("ending", ["SIGTERM", "stop"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lifetimes.matrix import pairs_with
+from tests.lifetimes.matrix import go_on, pairs_with
 from tests.lifetimes.rig import Rig
 from tests.lifetimes.verbs import ENDING, VERBS, put_back
 
@@ -30,18 +30,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 def test_it_goes_on(running: Rig, first: str) -> None:
     """Afterwards the state matches the configuration; after `put_back` it is as before."""
     for second in _GOING_ON:
-        try:
-            running.check_running()
-            end_first = VERBS[first](running, True)
-            end_second = VERBS[second](running, False)
-            end_first()
-            end_second()
-            running.check_running()
-            put_back(running)
-            running.check_threads()
-        except AssertionError as error:
-            running.open_all()
-            raise AssertionError(f"{first}, and {second} meanwhile: {error}") from error
+        go_on(running, VERBS, (first, second), put_back)
 
 
 def test_no_pair_is_left_out() -> None:

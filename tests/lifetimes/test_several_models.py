@@ -17,6 +17,7 @@ from daemon.redact import Secret
 from detectors.factory import Backend
 from detectors.fake.detector import FakeDetector
 from detectors.port import DetectorError, Options
+from tests.lifetimes.matrix import go_on
 from tests.lifetimes.model_verbs import MODEL_VERBS, OTHERS
 from tests.lifetimes.rig import Rig, dropped, wait_until
 from tests.lifetimes.running import STREET, running, wait_up
@@ -57,19 +58,7 @@ def test_it_goes_on_beside_every_verb(rig: Rig, first: str) -> None:
 
 
 def _pair(rig: Rig, first: str, second: str) -> None:
-    verbs = {**MODEL_VERBS, **_GOING_ON}
-    try:
-        rig.check_running()
-        end_first = verbs[first](rig, True)
-        end_second = verbs[second](rig, False)
-        end_first()
-        end_second()
-        rig.check_running()
-        put_back(rig)
-        rig.check_threads()
-    except AssertionError as error:
-        rig.open_all()
-        raise AssertionError(f"{first}, and {second} meanwhile: {error}") from error
+    go_on(rig, {**MODEL_VERBS, **_GOING_ON}, (first, second), put_back)
 
 
 @pytest.mark.slow
