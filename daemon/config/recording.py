@@ -1,0 +1,112 @@
+"""Keys of recording: stores, and what is kept of each source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from daemon.config.section import Section, SourceId
+from daemon.errors import ConfigError
+from daemon.redact import Url
+
+Mode = Literal["off", "events", "continuous"]
+Days = Annotated[float, msgspec.Meta(gt=0, le=36_500)]
+Gibibytes = Annotated[float, msgspec.Meta(gt=0, le=1 << 24)]
+Roll = Annotated[float, msgspec.Meta(ge=0, le=120)]
+_SCHEMES = ("rtsp", "rtsps", "http", "https", "rtmp", "srt", "udp", "rtp")
+
+
+class StoreConfig(Section, frozen=True):
+    path: Path
+    """a folder of this store alone"""
+    max_gib: Gibibytes | None = None
+    """of all its recordings; the oldest go; null: what the disk has"""
+    min_free_gib: Annotated[float, msgspec.Meta(ge=0, le=1 << 24)] = 2.0
+    """of the disk; the oldest recordings go"""
+    must_be_mount: bool = False
+    """write only where something is mounted on the folder, so that a share that is away does not fill the system's disk"""
+    only: Literal["events"] | None = None
+    """events: this store keeps what events want, whatever the mode of a source is"""
+
+
+class KeepConfig(Section, frozen=True):
+    continuous_days: Days = 3.0
+    """recordings that no event wants go when they are older"""
+    events_days: Days = 30.0
+    """recordings that an event wants"""
+
+
+class RecordConfig(Section, frozen=True):
+    stores: dict[str, StoreConfig] = {}
+    """folders by name, such as {main: {path: /var/lib/lookout/recordings}}; none: nothing is recorded"""
+    mode: Mode = "events"
+    """of sources that do not say otherwise: off, events (what events want, with pre_s and post_s), continuous"""
+    pre_s: Roll = 5.0
+    """before an event, from the key picture before"""
+    post_s: Roll = 5.0
+    """after the last event of a clip"""
+    max_clip_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 300.0
+    """of one event's clip, at most; later events begin another one"""
+    keep: KeepConfig = KeepConfig()
+    """how long"""
+    memory_mib: Literal["auto"] | Annotated[int, msgspec.Meta(ge=8, le=1 << 20)] = "auto"
+    """of video that waits to be written, at most, of all sources together; auto: 48 for each source and store, and a
+    tenth of the machine's memory at most"""
+    tracks: bool = True
+    """boxes and ids beside the video"""
+
+
+class SourceRecord(Section, frozen=True):
+    """A source's own settings; None for those of `record`."""
+
+    mode: Mode | None = None
+    """like record.mode"""
+    url: Url | None = None
+    """record this stream instead of the one that is analysed, such as the camera's main stream; user and password are
+    those of the source"""
+    max_gib: Gibibytes | None = None
+    """of its recordings in each store"""
+    stores: Annotated[list[SourceId], msgspec.Meta(min_length=1, max_length=8)] | None = None
+    """names of stores; null: all"""
+    pre_s: Roll | None = None
+    """like record.pre_s"""
+    post_s: Roll | None = None
+    """like record.post_s"""
+
+
+def check_record(record: RecordConfig) -> None:
+    """
+    Raises:
+        ConfigError: stores that are in each other's way.
+    """
+    paths: dict[Path, str] = {}
+    for name, store in record.stores.items():
+        where = f"record.stores.{name}.path"
+        for other, known in paths.items():
+            if store.path == other or other in store.path.parents or store.path in other.parents:
+                raise ConfigError(f"{where}: lies within the folder of {known!r}: each store needs a folder of its own")
+        paths[store.path] = name
+
+
+def check_source_record(own: SourceRecord, stores: Sequence[str], where: str, *, is_camera: bool) -> None:
+    """
+    Args:
+        stores: names of all stores.
+        is_camera: it is live video of FFmpeg's, which alone can be recorded.
+
+    Raises:
+        ConfigError: a setting means nothing.
+    """
+    for name in own.stores or ():
+        if name not in stores:
+            known = f": there are {', '.join(stores)}" if stores else ": there is none, see record.stores"
+            raise ConfigError(f"{where}record.stores: no store is named {name!r}{known}")
+    if own.url is not None and own.url.scheme not in _SCHEMES:
+        raise ConfigError(f"{where}record.url: is no stream of a camera, such as rtsp://192.0.2.10/main")
+    if own.mode in ("events", "continuous") and not is_camera:
+        raise ConfigError(
+            f"{where}record: only video that comes encoded from a camera can be recorded (type: av, live)"
+        )
