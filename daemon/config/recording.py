@@ -27,7 +27,7 @@ class StoreConfig(Section, frozen=True):
     min_free_gib: Annotated[float, msgspec.Meta(ge=0, le=1 << 24)] = 2.0
     """of the disk; the oldest recordings go"""
     must_be_mount: bool = False
-    """write only where something is mounted on the folder, so that a share that is away does not fill the system's disk"""
+    """write only where something is mounted on the folder: a share that is away must not fill the system's disk"""
     only: Literal["events"] | None = None
     """events: this store keeps what events want, whatever the mode of a source is"""
 
