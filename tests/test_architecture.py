@@ -66,6 +66,7 @@ LAYERS = (
     ("capture",),
     ("publish",),
     ("monitoring",),
+    ("recording",),
     ("control",),
     ("parts",),
     ("fleet",),

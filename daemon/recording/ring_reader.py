@@ -1,0 +1,155 @@
+"""The end of a ring that a recorder reads from."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from contextlib import suppress
+
+import msgspec
+
+from daemon.recording.records import LostRecord, PacketRecord, Record, Stream, StreamRecord
+from daemon.recording.ring_layout import (
+    A_LOSS,
+    A_PACKET,
+    A_STREAM,
+    COMMITTED,
+    HEAD_BYTES,
+    HEADER,
+    LOST,
+    MAX_STATE_BYTES,
+    NO_TIME,
+    NOTHING,
+    PACKET,
+    PAGE,
+    READER,
+    READER_SLOTS,
+    TAIL,
+    RingAccount,
+    RingError,
+    account_of,
+    mapped,
+    newest,
+)
+
+_decode = msgspec.msgpack.Decoder(Stream).decode
+
+
+class RingReader:
+    """Takes packets out of a ring. One thread uses it.
+
+    What it was given by `commit` last is what counts: a reader that is killed is followed by one that begins there.
+
+    Args:
+        fd: of the ring; the reader keeps a copy.
+
+    Attributes:
+        tail: up to where all was read for good.
+
+    Raises:
+        RingError: it is no ring.
+        OSError: no memory or no descriptor.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._map, self._words, self._size = mapped(fd)
+        self._version = self._words[COMMITTED]
+        at = READER_SLOTS[self._version & 1]
+        self.tail, count = READER.unpack_from(self._map, at)
+        self._state = bytes(self._map[at + READER.size : at + READER.size + count])
+        self._give_back()  # the reader before may have been killed before it did
+
+    @property
+    def head(self) -> int:
+        """Where the next packet will be."""
+        _, (head, *_) = newest(self._map, self._words)
+        return head
+
+    @property
+    def state(self) -> bytes:
+        """As of the last commit; empty before the first."""
+        return self._state
+
+    @property
+    def account(self) -> RingAccount:
+        return account_of(self._map, self._words)
+
+    def read(self, at: int, limit_bytes: int | None = None) -> Iterator[Record]:
+        """What lies there, up to the head as of now.
+
+        Args:
+            at: `tail`, or the end of a record behind it.
+            limit_bytes: of records, after which it ends.
+
+        Raises:
+            RingError: it is no record.
+        """
+        head = self.head
+        if not self.tail <= at <= head:
+            raise RingError(f"byte {at} of a ring that holds {self.tail} to {head}")
+        until = head if limit_bytes is None else min(head, at + limit_bytes)
+        with memoryview(self._map)[HEAD_BYTES:].toreadonly() as data:
+            while at < until:
+                begin = at % self._size
+                length, kind, is_key, fill = HEADER.unpack_from(data, begin)
+                end = at + length
+                if length < HEADER.size or length % 8 or end > head or begin + length > self._size:
+                    raise RingError(f"a ring has no record at byte {at}")
+                if kind == A_PACKET:
+                    _, _, _, _, count, number, pts, dts, boot, utc = PACKET.unpack_from(data, begin)
+                    payload = data[begin + PACKET.size : begin + PACKET.size + count]
+                    yield PacketRecord(
+                        number, None if pts == NO_TIME else pts, None if dts == NO_TIME else dts, bool(is_key), boot,
+                        utc, payload, at, end,
+                    )  # fmt: skip
+                elif kind == A_STREAM:
+                    yield StreamRecord(_stream(data[begin + HEADER.size : begin + length - fill]), at, end)
+                elif kind == A_LOSS:
+                    _, _, _, _, packets, size, first, first_boot, last, last_boot = LOST.unpack_from(data, begin)
+                    yield LostRecord(packets, size, first, first_boot, last, last_boot, at, end)
+                elif kind != NOTHING:
+                    raise RingError(f"a ring has a record of kind {kind} at byte {at}")
+                at = end
+
+    def commit(self, tail: int, state: bytes) -> None:
+        """All up to here was read for good. Payloads before it are not valid any more.
+
+        Args:
+            tail: the end of a record.
+            state: that the next reader begins with; `MAX_STATE_BYTES` at most.
+
+        Raises:
+            ValueError: the state is too long, or the tail goes back.
+        """
+        if len(state) > MAX_STATE_BYTES or not self.tail <= tail <= self.head:
+            raise ValueError(f"a commit of {self.tail} to {tail} with a state of {len(state)} bytes")
+        version = self._version + 1
+        at = READER_SLOTS[version & 1]
+        READER.pack_into(self._map, at, tail, len(state))
+        at += READER.size
+        self._map[at : at + len(state)] = state
+        self._words[COMMITTED] = version
+        self._version, self.tail, self._state = version, tail, state
+        self._give_back()
+
+    def close(self) -> None:
+        self._words.release()
+        with suppress(BufferError):  # payloads are in use: unmapped with the last of them
+            self._map.close()
+
+    def _give_back(self) -> None:
+        """Give the memory back of what was read, and then the room to the writer."""
+        free, until = self._words[TAIL] & -PAGE, self.tail & -PAGE
+        while free < until:
+            at = free % self._size
+            count = min(until - free, self._size - at)
+            self._map.madvise(mmap.MADV_REMOVE, HEAD_BYTES + at, count)
+            free += count
+        self._words[TAIL] = self.tail
+
+
+def _stream(data: memoryview) -> Stream:
+    try:
+        return _decode(data)
+    except msgspec.DecodeError as problem:
+        raise RingError(f"a ring has a stream that cannot be read: {problem}") from problem

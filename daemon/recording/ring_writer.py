@@ -1,0 +1,208 @@
+"""The end of a ring that a capture writes into."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from daemon.recording.records import Stream
+from daemon.recording.ring_layout import (
+    A_LOSS,
+    A_PACKET,
+    A_STREAM,
+    HEAD_BYTES,
+    HEADER,
+    LOST,
+    NO_TIME,
+    NOTHING,
+    PACKET,
+    PAGE,
+    TAIL,
+    TOKEN,
+    WRITER,
+    WRITER_SLOTS,
+    WRITTEN,
+    RingAccount,
+    account_of,
+    identity_of,
+    mapped,
+    newest,
+)
+from daemon.sources.port import PacketInfo
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_PAST_SESSIONS = 16
+_NO_LOSS = (0, 0, 0, 0, 0, 0)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class RingWriter:
+    """Puts packets into a ring. Any thread may use it.
+
+    From its construction on, those of before write no more: each has a token, and the ring has that of the last.
+
+    Args:
+        fd: of the ring; the writer keeps a copy.
+
+    Attributes:
+        is_full: packets are lost until there is room for the next key picture.
+
+    Raises:
+        RingError: it is no ring.
+        OSError: no memory or no descriptor.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.identity = identity_of(fd)
+        self._map, self._words, self._size = mapped(fd)
+        self._lock = threading.Lock()
+        self._past: deque[str] = deque(maxlen=_PAST_SESSIONS)  # sessions that others have followed
+        self._kind: tuple[object, ...] | None = None  # of the last packet: what a Stream says
+        self._token = self._words[TOKEN] = secrets.randbits(62) + 1
+        self._version: int
+        self._version, counts = newest(self._map, self._words)
+        self._head, self._packets, self._bytes, self._lost_packets, self._lost_bytes, *loss = counts
+        self._loss: tuple[int, ...] = tuple(loss)
+        self.is_full = self._loss[0] > 0
+        self._limit = 0
+
+    def put_packet(self, session: str, info: PacketInfo, data: ReadableBuffer, *, boot: int, utc: int) -> bool:
+        """Put a packet behind those before.
+
+        Args:
+            session: of the connection. One that another has followed is refused.
+            boot, utc: when it came, ns, by the clock that counts suspension and by the time of day.
+
+        Returns:
+            Whether it is in the ring. Otherwise the ring is full, which it counts, or another writer has it.
+        """
+        with self._lock:
+            if not self._token or self._words[TOKEN] != self._token:
+                return False
+            kind = (
+                session, info.codec, info.extradata, info.time_base, info.width, info.height, info.turns,
+            )  # fmt: skip
+            view = memoryview(data)
+            count, map = view.nbytes, self._map
+            if kind != self._kind or self.is_full:
+                return self._put_after(kind, info, view, boot, utc)
+            length = (PACKET.size + count + 7) & ~7
+            head, at = self._head, self._head % self._size
+            if at + length > self._size:
+                head, at = self._skip(head, at, length)
+            if head + length > self._limit and head + length > self._renewed_limit():
+                return self._lose(count, boot, utc)
+            pts, dts = info.pts, info.dts
+            PACKET.pack_into(
+                map, HEAD_BYTES + at, length, A_PACKET, info.key, 0, count, self._packets,
+                NO_TIME if pts is None else pts, NO_TIME if dts is None else dts, boot, utc,
+            )  # fmt: skip
+            at += HEAD_BYTES + PACKET.size
+            map[at : at + count] = view
+            self._head = head + length
+            self._packets += 1
+            self._bytes += count
+            self._version = version = self._version + 1
+            WRITER.pack_into(
+                map, WRITER_SLOTS[version & 1], self._head, self._packets, self._bytes, self._lost_packets,
+                self._lost_bytes, 0, 0, 0, 0, 0, 0,
+            )  # fmt: skip
+            self._words[WRITTEN] = version
+            return True
+
+    @property
+    def account(self) -> RingAccount:
+        return account_of(self._map, self._words)
+
+    def close(self) -> None:
+        """It writes no more."""
+        with self._lock:
+            if self._token:
+                self._token = 0
+                self._words.release()
+                self._map.close()
+
+    def _put_after(self, kind: tuple[object, ...], info: PacketInfo, data: memoryview, boot: int, utc: int) -> bool:
+        """Put a packet behind what is to be told before it: a loss, or another stream. All of it becomes visible at
+        once."""
+        session = str(kind[0])
+        if session in self._past:
+            return False
+        if self.is_full and not info.key:
+            return self._lose(data.nbytes, boot, utc)
+        head: int | None = self._head
+        if self.is_full:
+            head = self._told(head, A_LOSS, LOST.pack(0, 0, 0, 0, *self._loss)[HEADER.size :])
+        if kind != self._kind:
+            stream = Stream(session, *kind[1:])  # type: ignore[arg-type]
+            head = self._told(head, A_STREAM, _encode(stream))
+        length = PACKET.size + data.nbytes
+        times = NO_TIME if info.pts is None else info.pts, NO_TIME if info.dts is None else info.dts
+        rest = PACKET.pack(length, A_PACKET, info.key, 0, data.nbytes, self._packets, *times, boot, utc)
+        head = self._told(head, A_PACKET, rest[HEADER.size :], data, is_key=info.key)
+        if head is None:
+            return self._lose(data.nbytes, boot, utc)
+        if self._kind and self._kind[0] != session:
+            self._past.append(str(self._kind[0]))
+        self._kind, self._head, self.is_full, self._loss = kind, head, False, _NO_LOSS
+        self._packets += 1
+        self._bytes += data.nbytes
+        self._publish()
+        return True
+
+    def _told(
+        self, head: int | None, kind: int, rest: bytes, data: memoryview | None = None, *, is_key: bool = False
+    ) -> int | None:
+        """Write a record, which nobody sees yet, behind `head`; returns where the next one begins, None if there is
+        no room."""
+        if head is None:
+            return None
+        count = HEADER.size + len(rest) + (data.nbytes if data else 0)
+        length = (count + 7) & ~7
+        at = head % self._size
+        if at + length > self._size:
+            head, at = self._skip(head, at, length)
+        if head + length > self._limit and head + length > self._renewed_limit():
+            return None
+        at += HEAD_BYTES
+        HEADER.pack_into(self._map, at, length, kind, is_key, length - count)
+        at += HEADER.size
+        self._map[at : at + len(rest)] = rest
+        if data:
+            self._map[at + len(rest) : at + len(rest) + data.nbytes] = data
+        return head + length
+
+    def _skip(self, head: int, at: int, length: int) -> tuple[int, int]:
+        """Fill the end of the data, which is too short for a record; returns where the record begins."""
+        left = self._size - at
+        if head + left + length > self._limit and head + left + length > self._renewed_limit():
+            return self._limit, at  # no room: nothing is written
+        HEADER.pack_into(self._map, HEAD_BYTES + at, left, NOTHING, 0, 0)
+        return head + left, 0
+
+    def _renewed_limit(self) -> int:
+        """Up to where it may write. The page in which unread data begin stays as it is: the reader gives pages back."""
+        self._limit = (self._words[TAIL] & -PAGE) + self._size
+        return self._limit
+
+    def _lose(self, count: int, boot: int, utc: int) -> bool:
+        packets, size, begin, begin_boot, _, _ = self._loss
+        if not packets:
+            begin, begin_boot = utc, boot
+        self._loss, self.is_full = (packets + 1, size + count, begin, begin_boot, utc, boot), True
+        self._lost_packets += 1
+        self._lost_bytes += count
+        self._publish()
+        return False
+
+    def _publish(self) -> None:
+        self._version += 1
+        counts = self._head, self._packets, self._bytes, self._lost_packets, self._lost_bytes
+        WRITER.pack_into(self._map, WRITER_SLOTS[self._version & 1], *counts, *self._loss)
+        self._words[WRITTEN] = self._version
