@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -98,7 +97,6 @@ class Place(msgspec.Struct):
     end_boot: int = 0
 
 
-@dataclass
 class Assembler:
     """One source's packets, in the order of the ring.
 
@@ -106,13 +104,11 @@ class Assembler:
         place: after the packets of all chunks that were given.
     """
 
-    place: Place
-
-    def __post_init__(self) -> None:
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self._pending: list[_Timed] = []
         self._lateness = Lateness()
         self._now = msgspec.structs.replace(self.place)  # after the pending packets, too
-        self._passed = 0  # packets in no chunk, since the last break
         self._why: Cause = "no_key"
 
     def add(self, record: Record) -> Iterator[Chunk | Break]:
@@ -141,23 +137,22 @@ class Assembler:
 
     def _begin(self, record: StreamRecord) -> Iterator[Chunk | Break]:
         known, stream = self._now.stream, record.stream
-        if known == stream:  # another process captures, of the same connection: never
+        if known == stream:  # told again
             return
         yield from self.flush()
         same = known is not None and known.session == stream.session
-        yield Break(self._now.end_utc, None if same else "source_down", None, self._take_passed(), record.end)
-        self._now.stream, self._now.needs_key = stream, True
-        self._why = "no_key"
         if not same:
             self._now.last_dts = None
             self._lateness = Lateness()
+        self._now.stream, self._now.needs_key, self._why = stream, True, "no_key"
         self.place = msgspec.structs.replace(self._now)
+        yield Break(self._now.end_utc, None if same else "source_down", None, 0, record.end)
 
     def _lose(self, record: LostRecord) -> Iterator[Chunk | Break]:
         yield from self.flush()
-        yield Break(record.begin, "disk_slow", None, self._take_passed(), record.end)
         self._now.needs_key, self._why = True, "disk_slow"
         self.place = msgspec.structs.replace(self._now)
+        yield Break(record.begin, "disk_slow", None, record.packets, record.end)
 
     def _add_packet(self, packet: PacketRecord) -> Iterator[Chunk | Break]:
         now = self._now
@@ -165,21 +160,21 @@ class Assembler:
         offset = packet.utc - packet.boot
         if now.offset is not None and abs(offset - now.offset) > _STEP_NS:
             yield from self.flush()
-            yield Break(packet.utc, "clock", _step(offset - now.offset), self._take_passed(), packet.offset)
-            now.end_utc = packet.utc
+            step, now.offset, now.end_utc = offset - now.offset, offset, packet.utc
+            self.place = msgspec.structs.replace(now)
+            yield Break(packet.utc, "clock", _step(step), 0, packet.offset)
         now.offset = offset
         if stream is None or stream.codec not in RECORDABLE:
             detail = "of an unknown stream" if stream is None else f"{stream.codec} is not recorded"
             yield Break(packet.utc, "codec", detail, 1, packet.end)
             return
         if now.needs_key and not packet.key:
-            self._passed += 1
-            yield Break(packet.utc, self._why, None, self._take_passed(), packet.end)
+            yield Break(packet.utc, self._why, None, 1, packet.end)
             return
         timed, hole = self._timed(packet)
         if hole:
             yield from self.flush()
-            yield Break(now.end_utc, "network", hole, self._take_passed(), packet.offset)
+            yield Break(now.end_utc, "network", hole, 0, packet.offset)
         if self._pending and (packet.key or timed.dts - self._pending[0].dts >= _CHUNK_NS):
             yield self._chunk(timed)
         now.needs_key = False
@@ -234,16 +229,17 @@ class Assembler:
         assert self._now.stream is not None  # noqa: S101 - packets are pending
         ring_end = last.packet.end
         self.place = msgspec.structs.replace(
-            self._now, needs_key=False, last_dts=last.dts, last_boot=last.packet.boot, end_utc=end_utc, end_boot=end_boot
+            self._now,
+            needs_key=False,
+            last_dts=last.dts,
+            last_boot=last.packet.boot,
+            end_utc=end_utc,
+            end_boot=end_boot,
         )
         return Chunk(
             self._now.stream, samples, first.packet.number, first.utc, end_utc, first.boot, end_boot,
             first.packet.key, ring_end,
         )  # fmt: skip
-
-    def _take_passed(self) -> int:
-        passed, self._passed = self._passed, 0
-        return passed
 
 
 def _step(offset_ns: int) -> str:
