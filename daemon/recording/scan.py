@@ -146,7 +146,7 @@ def recover(store: Store, path: str, reason: str = "killed") -> Scanned | None:
     if found.tail is not None:
         return found
     with translated(path), store.opened(path, os.O_RDWR) as file:
-        if not _is_left(file):
+        if not is_left(file):
             return None
         found = scan_open(path, file)
         if found.tail is not None:
@@ -190,7 +190,7 @@ def claim(store: Store, path: str, begin: int, end: int) -> Scanned | None:
         return scan_open(path, file)
 
 
-def _is_left(file: int) -> bool:
+def is_left(file: int) -> bool:
     """Whether no recorder writes into a file."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,6 +12,7 @@ from pathlib import Path
 import av
 import msgspec
 
+from daemon.recording.causes import Cause
 from daemon.recording.recording_file import RecordingFile
 from daemon.recording.records import FileFacts, FileHead, Gap, Sample, Stream
 from daemon.recording.store import Store
@@ -60,8 +61,8 @@ def clip(folder: Path, kind: str, *, lengths: bool = False, seconds: int = 3, se
         for packet in packets:
             assert packet.pts is not None
             assert packet.dts is not None
-            times = [int(time * unit * SECOND) for time in (packet.pts, packet.dts)]
-            samples.append(Sample(*times, SECOND // RATE, packet.is_keyframe, memoryview(bytes(packet))))
+            pts, dts = (int(time * unit * SECOND) for time in (packet.pts, packet.dts))
+            samples.append(Sample(pts, dts, SECOND // RATE, packet.is_keyframe, memoryview(bytes(packet))))
     return Clip(stream, samples)
 
 
@@ -95,6 +96,19 @@ def groups(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
         yield list(samples[begin:end])
 
 
+def later(samples: Sequence[Sample], at: int) -> list[Sample]:
+    """With times that are so many ns later."""
+    return [sample._replace(pts=sample.pts + at, dts=sample.dts + at) for sample in samples]
+
+
+def begun(store: Store, found: Clip, *, at: int = 0) -> RecordingFile:
+    """A file with one fragment, which is being written."""
+    samples = later(found.samples, at)
+    file = RecordingFile.create(store, head_of(store, found.stream, samples[0]), samples[0].data)
+    append(file, next(groups(samples)), 0)
+    return file
+
+
 def append(file: RecordingFile, group: Sequence[Sample], number: int, *, claimed: bool = False) -> None:
     """A fragment, whose pictures came when their times say."""
     begin, end = group[0].dts, group[-1].dts + group[-1].duration
@@ -109,19 +123,21 @@ def record(
     at: int = 0,
     before: FileFacts | None = None,
     claimed: bool = False,
-    gaps: Sequence[Gap] = (),
+    cause: Cause = "source_down",
 ) -> FileFacts:
     """A whole clip as one finished file.
 
     Args:
         at: ns that all its times are later.
         before: the file of the source before it.
+        cause: of the gap between them.
     """
-    samples = [sample._replace(pts=sample.pts + at, dts=sample.dts + at) for sample in found.samples]
+    samples = later(found.samples, at)
     begin = BEGIN + samples[0].dts
     linked = {"previous": before.id, "previous_chain": before.chain, "since": before.since} if before else {}
     covered = before.end if before else begin
-    head = head_of(store, found.stream, samples[0], source=source, covered_until=covered, gaps=list(gaps), **linked)
+    gaps = [Gap(covered, begin, cause)] if covered < begin else []
+    head = head_of(store, found.stream, samples[0], source=source, covered_until=covered, gaps=gaps, **linked)
     file = RecordingFile.create(store, head, samples[0].data)
     number = 0
     for group in groups(samples):
