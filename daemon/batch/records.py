@@ -33,7 +33,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelFooter(msgspec.Struct, frozen=True, kw_only=True):
-    """What one of several models has in the lines; as in `Footer`."""
+    """The figures of one of several models, as in `Footer`."""
 
     analysed: int
     boxes: int

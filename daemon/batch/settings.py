@@ -16,10 +16,10 @@ from daemon.config.events import EventsConfig
 from daemon.config.http import HttpConfig
 from daemon.config.load import source_of
 from daemon.config.model import ModelConfig
-from daemon.config.models import MAX_MODELS, choice_of
+from daemon.config.models import choice_of
 from daemon.config.publisher import PublisherConfig
 from daemon.config.root import BoardConfig, Config, MonitorConfig, check
-from daemon.config.section import literal
+from daemon.config.section import MAX_MODELS, literal
 from daemon.config.sources import AvConfig, ReconnectConfig
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig

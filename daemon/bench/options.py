@@ -19,7 +19,6 @@ from daemon.commands.groups.options import (
     takes_builder_level,
 )
 from daemon.commands.paths import InputName, InputPath, OutputFolder
-from daemon.config.models import MAX_MODELS, is_model_name
 from daemon.redact import Url
 from detectors.port import Transport
 
@@ -41,6 +40,8 @@ class _Model(click.ParamType):  # type: ignore[type-arg]
     name = "[NAME=]FILE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, Path]:
+        from daemon.config.models import is_model_name
+
         name, sign, path = str(value).partition("=")
         is_named = bool(sign) and is_model_name(name) and not Path(value).exists()
         found: Path = InputPath().convert(path if is_named else value, param, ctx)
@@ -128,6 +129,8 @@ def load_of(values: Mapping[str, Any]) -> Load:
 
 def _models_of(named: Sequence[tuple[str | None, Path]]) -> dict[str, Any]:
     """The model of a load, or its models by name."""
+    from daemon.config.section import MAX_MODELS
+
     if len(named) < 2:
         return {"model": named[0][1] if named else None}
     models: dict[str, Path] = {}

@@ -111,7 +111,8 @@ class Constraints:
 
     def met(self, run: Run) -> bool:
         """Whether a run has met them, and so has each of several models."""
-        return run.up == run.sources and all(self._met(row) for row in (run, *run.models.values()))
+        rows: list[Run | ModelFigures] = [run, *run.models.values()]
+        return run.up == run.sources and all(map(self._met, rows))
 
     def _met(self, row: Run | ModelFigures) -> bool:
         latency = row.latency_ms or {"p50": float("inf"), "p99": float("inf")}

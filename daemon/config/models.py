@@ -13,10 +13,6 @@ SINGLE = ""
 """The name of the model where the configuration has `model`, and not `models`."""
 
 
-MAX_MODELS = 8
-"""That look at one source."""
-
-
 def with_first_model(raw: dict[str, Any]) -> dict[str, Any]:
     """A raw configuration with `models` in the form of `Config`.
 

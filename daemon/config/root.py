@@ -179,10 +179,6 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
             raise ConfigError(f"sources[{index}].id: {source.id!r} and {other!r} differ in nothing but their case")
         seen[source.id.lower()] = source.id
     _check_models(config)
-    if (
-        len(config.models) > 1 and config.fleet.coordinator is not None and not may_be_empty
-    ):  # a batch only shares clips
-        raise ConfigError("models: a fleet places sources by the rate of one model: use `model`, or no coordinator")
     for name in config.model_names:
         _check_sizes(config.for_model(name))
     for index, source in enumerate(config.sources):

@@ -7,8 +7,19 @@ from typing import Annotated, Literal, cast, get_args
 
 import msgspec
 
-from daemon.config.models import MAX_MODELS
-from daemon.config.section import Hits, InputSize, Pixels, Rate, Seconds, Section, SourceId, Unit, absolute, literal
+from daemon.config.section import (
+    MAX_MODELS,
+    Hits,
+    InputSize,
+    Pixels,
+    Rate,
+    Seconds,
+    Section,
+    SourceId,
+    Unit,
+    absolute,
+    literal,
+)
 from daemon.redact import Secret, Url
 from daemon.rule_config import RuleConfig
 from daemon.view_config import Roi, RoiConfig, Tiles, TilesConfig, roi_of, tiles_of

@@ -98,7 +98,6 @@ def test_pictures_are_enough_for_two_boards() -> None:
             "sources: [{id: a, type: synthetic, model: people, tracking: true}]",
             r"classifiers\[0\].model: there are several models: name the one that its labels are",
         ),
-        (_TWO + "fleet: {coordinator: 'etcd://x:2379'}\nsources: []", "models: a fleet places sources"),
     ],
 )
 def test_what_could_mean_two_things_is_refused(text: str, message: str) -> None:
