@@ -54,7 +54,12 @@ class Recorder:
     """
 
     def __init__(
-        self, place: StorePlace, instance: str, clock: Clock, on_clip: Callable[[SourceRecorder, Clip, bool], None]
+        self,
+        place: StorePlace,
+        instance: str,
+        clock: Clock,
+        on_clip: Callable[[SourceRecorder, Clip, bool], None],
+        boottime: Callable[[], int] = boottime_ns,
     ) -> None:
         self._place, self._instance, self._clock, self._on_clip = place, instance, clock, on_clip
         self._sources: dict[str, SourceRecorder] = {}
@@ -64,7 +69,7 @@ class Recorder:
         self._trouble_since = self._retry_at = 0
         self._pause = _FIRST_PAUSE_NS
         self._books_at = 0
-        self._offset = clock.utc_ns() - boottime_ns()
+        self._offset = clock.utc_ns() - self._boottime()
         self._distrusted_until = 0  # BOOTTIME ns
         self.uuid = place.uuid
         if place.down_since is not None:
@@ -114,7 +119,7 @@ class Recorder:
 
     def turn(self) -> None:
         """Take what has come, and write what is due."""
-        now, now_boot = self._clock.utc_ns(), boottime_ns()
+        now, now_boot = self._clock.utc_ns(), self._boottime()
         self._watch_clock(now, now_boot)
         for source in self._sources.values():
             source.take(now_boot)
@@ -132,7 +137,7 @@ class Recorder:
             self._fail(error)
         else:
             self._recovered(now)
-        took = (boottime_ns() - now_boot) / 1e9
+        took = (self._boottime() - now_boot) / 1e9
         if took > _HUNG_S:
             self._troubles.add(now, self._clock.utc_ns(), "store_hung", f"a write took {took:.0f} s")
             log.warning("the store did not answer", seconds=round(took, 1))
@@ -222,7 +227,7 @@ class Recorder:
             self._distrusted_until = now_boot + _TRUST_NS
 
     def _fail(self, error: StoreError) -> None:
-        now, now_boot = self._clock.utc_ns(), boottime_ns()
+        now, now_boot = self._clock.utc_ns(), self._boottime()
         if self.trouble is None or self.trouble.cause != error.cause:
             log.warning("recording waits for its store", cause=error.cause, reason=str(error))
             self._trouble_since, self._pause = now, _FIRST_PAUSE_NS
