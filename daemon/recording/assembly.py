@@ -150,7 +150,7 @@ class Assembler:
 
     def _lose(self, record: LostRecord) -> Iterator[Chunk | Break]:
         yield from self.flush()
-        self._now.needs_key, self._why = True, "disk_slow"
+        self._now.needs_key, self._now.last_dts, self._why = True, None, "disk_slow"
         self.place = msgspec.structs.replace(self._now)
         yield Break(record.begin, "disk_slow", None, record.packets, record.end)
 
