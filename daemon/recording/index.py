@@ -17,7 +17,7 @@ import msgspec
 
 from daemon.recording.errors import StoreError, StoreFullError
 from daemon.recording.records import FileFacts, Gap
-from daemon.recording.store import FILE_MODE, Store, translated
+from daemon.recording.store import FILE_MODE, Store, give, translated
 from daemon.recording.timeline import Entry, Span, timeline
 
 NAME: Final = "index.sqlite"
@@ -340,7 +340,9 @@ class Index(IndexReader):
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(NAME, flags, FILE_MODE, dir_fd=folder))
+        file = os.open(NAME, flags, FILE_MODE, dir_fd=folder)
+        give(file, folder)
+        os.close(file)
 
     def _opened(self) -> sqlite3.Connection:
         db = _connect(self._path, "rw")
@@ -410,6 +412,7 @@ def _alone(folder: int) -> Iterator[None]:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     lock = os.open(_LOCK, flags, FILE_MODE, dir_fd=folder)
     try:
+        give(lock, folder)
         with suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -62,12 +62,19 @@ class Store:
 
     @classmethod
     def open(
-        cls, path: Path, *, must_be_mount: bool = False, uuid: str | None = None, clock: Clock | None = None
+        cls,
+        path: Path,
+        *,
+        must_be_mount: bool = False,
+        uuid: str | None = None,
+        makes: bool = True,
+        clock: Clock | None = None,
     ) -> Store:
         """Open a store. A folder that is empty, or is not there, becomes one, unless a mount is asked for.
 
         Args:
             uuid: that it must have.
+            makes: an empty folder may become one.
 
         Raises:
             StoreAwayError: it is not the store; nothing was written.
@@ -76,7 +83,7 @@ class Store:
         with translated(path):
             if must_be_mount and not os.path.ismount(path):
                 raise StoreAwayError(f"{path}: nothing is mounted there, and must_be_mount is set: mount it")
-            if not must_be_mount and uuid is None and _is_unused(path):
+            if makes and not must_be_mount and uuid is None and _is_unused(path):
                 return cls.init(path, clock=clock)
             try:
                 folder = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
@@ -247,6 +254,7 @@ def write_whole(folder: int, name: str, content: bytes, *, replaces: bool = True
     file = os.open(begun, flags, FILE_MODE, dir_fd=folder)
     try:
         try:
+            give(file, folder)
             rest = memoryview(content)
             while rest:
                 rest = rest[os.write(file, rest) :]
@@ -267,7 +275,18 @@ def _entered(folder: int, name: str, *, makes: bool) -> int:
     if makes:
         with suppress(FileExistsError):
             os.mkdir(name, _FOLDER_MODE, dir_fd=folder)
+            made = os.open(name, _FOLDER, dir_fd=folder)
+            give(made, folder)
+            return made
     return os.open(name, _FOLDER, dir_fd=folder)
+
+
+def give(file: int, folder: int) -> None:
+    """What an administrator makes belongs to the user of its folder, which the recorder runs as."""
+    if os.geteuid() == 0:
+        owner = os.fstat(folder)
+        with suppress(OSError):  # a share that knows no owners
+            os.fchown(file, owner.st_uid, owner.st_gid)
 
 
 def _is_unused(path: Path) -> bool:
