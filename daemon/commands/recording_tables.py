@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from daemon.clock import local_text
 from daemon.commands.recordings import Part, Summary
-from daemon.commands.times import length_text, local_text
+from daemon.commands.times import length_text
 from daemon.recording.causes import MEANINGS
 from daemon.recording.records import Lock
 from daemon.redact import printable

@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from daemon.clock import Clock, SystemClock
-from daemon.commands.times import local_text
+from daemon.clock import Clock, SystemClock, local_text
 from daemon.config.load import load_raw
 from daemon.config.recording import RecordConfig, check_record
 from daemon.config.section import Section
@@ -37,7 +36,7 @@ class _RecordFile(Section, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store has of a source.
+    """Video of a source in a store.
 
     Attributes:
         begin, end: UTC ns, of the time that was asked, as far as there is something.

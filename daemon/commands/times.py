@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
 from typing import Any
 
 import click
 
-from daemon.clock import Clock, SystemClock
+from daemon.clock import Clock, SystemClock, utc_of
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -31,15 +30,9 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
         if ago:
             return self._clock.utc_ns() - round(float(ago[1]) * _SECONDS[ago[2]] * _NANOSECONDS)
         try:
-            found = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", value))
-            return round(found.astimezone(timezone.utc).timestamp() * 1000) * (_NANOSECONDS // 1000)
-        except (ValueError, OverflowError, OSError):
+            return utc_of(value)
+        except ValueError:
             self.fail(f"{value!r} is no time: {_EXAMPLES}", param, ctx)
-
-
-def local_text(utc_ns: int) -> str:
-    """A time as tables show it."""
-    return datetime.fromtimestamp(utc_ns // _NANOSECONDS, tz=timezone.utc).astimezone().isoformat(" ", "seconds")
 
 
 def length_text(ns: int) -> str:

@@ -40,7 +40,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export holds.
+    """The content of an export.
 
     Attributes:
         begin, end: UTC ns, of its first and last picture; the first is the key picture before the time that was asked.
@@ -142,7 +142,8 @@ class _Writer:
 
     def _copy(self, packets: Any, footage: Footage, end: int) -> None:
         base, is_joined = round(footage.head.base_dts * _TICKS / _SECOND), False
-        for packet in packets:
+        for found in packets:
+            packet: Any = found
             if not packet.size:
                 continue
             unit = packet.time_base

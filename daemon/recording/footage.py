@@ -35,7 +35,7 @@ class Footage:
         return io.BufferedReader(_Ranges(self._file, self._beginning, self.rows), 256 << 10)
 
     def moov(self) -> bytes:
-        """What the file says of its pictures, to be compared with others."""
+        """The description of the pictures, to be compared with that of other files."""
         data = os.pread(self._file, self._beginning, 0)
         return data[data.find(b"moov") :]
 
@@ -89,7 +89,7 @@ class _Ranges(io.RawIOBase):
 
 
 def footage(store: Store, index: IndexReader, source: str, begin: int, end: int) -> Iterator[Footage]:
-    """What is recorded of a time, file by file, from the key picture before it; the caller closes each.
+    """Recordings of a time, file by file, from the key picture before it; the caller closes each.
 
     Args:
         begin, end: UTC ns.

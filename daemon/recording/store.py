@@ -10,13 +10,12 @@ import re
 import uuid as uuids
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from daemon.clock import Clock, SystemClock
+from daemon.clock import Clock, SystemClock, utc_text
 from daemon.recording.causes import Cause
 from daemon.recording.errors import StoreAwayError, StoreError, StoreFullError
 
@@ -35,7 +34,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """What makes a folder a store."""
+    """The file that makes a folder a store."""
 
     uuid: str
     made_at: str
@@ -112,8 +111,7 @@ class Store:
                 raise StoreError(f"{path}: is no empty folder: it has {others[0]}; name another, or empty it")
             folder = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
             try:
-                now = datetime.fromtimestamp((clock or SystemClock()).utc_ns() // 1_000_000_000, tz=timezone.utc)
-                marker = Marker(str(uuids.uuid4()), now.isoformat())
+                marker = Marker(str(uuids.uuid4()), utc_text((clock or SystemClock()).utc_ns()))
                 write_whole(folder, MARKER, msgspec.json.encode(marker) + b"\n", replaces=False)
                 return cls(path, folder, marker, is_new=True)
             except FileExistsError as error:
@@ -282,7 +280,7 @@ def _entered(folder: int, name: str, *, makes: bool) -> int:
 
 
 def give(file: int, folder: int) -> None:
-    """What an administrator makes belongs to the user of its folder, which the recorder runs as."""
+    """A file that an administrator makes belongs to the user of its folder, which the recorder runs as."""
     if os.geteuid() == 0:
         owner = os.fstat(folder)
         with suppress(OSError):  # a share that knows no owners

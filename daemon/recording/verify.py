@@ -44,7 +44,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Verification:
-    """What was looked at, and found."""
+    """An account of it."""
 
     files: int = 0
     fragments: int = 0

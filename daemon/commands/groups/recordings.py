@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import update_wrapper
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,20 @@ def _stored(command: _Command) -> _Command:
 
 def _timed(*, required: bool) -> Callable[[_Command], _Command]:
     """Options for a time: they come as `begin` and `end`."""
-    begin = click.option(
-        "--from", "begin", type=Moment(), required=required, default=None if required else 0, metavar="TIME",
-        help="2026-11-26T10:30, local unless it ends with Z or +01:00, or how long ago: 90s, 30m, 2h, 3d.",
-    )  # fmt: skip
-    end = click.option(
-        "--to", "end", type=Moment(), required=required, default=None if required else _FOREVER, metavar="TIME",
-        help="Likewise.",
-    )  # fmt: skip
+    words = "2026-11-26T10:30, local unless it ends with Z or +01:00, or how long ago: 90s, 30m, 2h, 3d."
+    first: dict[str, Any] = {"type": Moment(), "metavar": "TIME", "required": required, "help": words}
+    last = first | {"help": "Likewise."}
+    if not required:
+        first["default"], last["default"] = 0, _FOREVER
 
     def wrap(command: _Command) -> _Command:
-        return begin(end(command))
+        def checked(begin: int, end: int, **values: Any) -> int:
+            if end <= begin:
+                raise click.UsageError("--to is not later than --from")
+            return command(begin=begin, end=end, **values)
+
+        taking: _Command = update_wrapper(checked, command)  # first: it brings the command's other options
+        return click.option("--from", "begin", **first)(click.option("--to", "end", **last)(taking))
 
     return wrap
 
@@ -107,8 +111,9 @@ def gaps(sources: tuple[str, ...], begin: int, end: int, least: float, as_json: 
 def export(source: str, file: Path, begin: int, end: int, as_json: bool, **where: Any) -> int:
     """Write a time of SOURCE to FILE, an MP4 that every player takes. Nothing is encoded again: it begins with the key
     picture before. Gaps are left out, and told."""
+    from daemon.clock import local_text
     from daemon.commands import recordings as stores
-    from daemon.commands.times import length_text, local_text
+    from daemon.commands.times import length_text
     from daemon.redact import printable
 
     with stores.opened(**where) as store:
