@@ -83,6 +83,24 @@ def utc_text(utc_ns: int) -> str:
     return datetime.fromtimestamp(utc_ns // 1_000_000_000, tz=timezone.utc).isoformat(timespec="seconds")
 
 
+def local_text(utc_ns: int) -> str:
+    """The same by the clock on the wall."""
+    return datetime.fromtimestamp(utc_ns // 1_000_000_000, tz=timezone.utc).astimezone().isoformat(" ", "seconds")
+
+
+def utc_of(text: str) -> int:
+    """A time in ISO 8601, local unless it says otherwise, as ns since 1970, to the millisecond.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        found = datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in ("Z", "z") else text)
+        return round(found.astimezone(timezone.utc).timestamp() * 1000) * 1_000_000
+    except (OverflowError, OSError) as error:
+        raise ValueError(str(error)) from error
+
+
 def process_age_s() -> float:
     """Seconds since the kernel started this process: what a user waited, the interpreter and its imports included."""
     started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # proc(5): field 22, in ticks
