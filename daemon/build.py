@@ -117,7 +117,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
     sources = control.open_sources(
         core, backend, seams.make_source, announcements, models.board, admission, publishing.packets
     )
-    overload = Overload(clock)
+    overload = Overload(clock, costs.weights if costs else {})
     monitor = open_monitor(
         core,
         sources,
@@ -139,7 +139,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
     parts = DaemonParts(core, health, sources, models, changes, publishing, *rest)
     control.note_health(health, models, core.ledger, overload)
     if grants and costs:
-        fleet = open_fleet(parts, grants, costs.rate, backend, seams.coordinator, stop)
+        fleet = open_fleet(parts, grants, costs, backend, seams.coordinator, stop)
         health.conditions.append(lambda: fleet.member.condition)
 
     read = control.with_sources_of_fleet(read, changes) if fleet else read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from daemon.batch.folder import Result, ResultFolder
 from daemon.batch.records import Header
 from daemon.batch.settings import Recipe
 from daemon.batch.writer import ResultWriter
+from daemon.config.models import SINGLE
 from daemon.system.stop_token import StoppedError, StopToken
 from lookoutd.messages import Model
 
@@ -77,15 +78,21 @@ class Attempt:
         """
         self._reading.result()
 
-    def begin(self, folder: ResultFolder, recipe: Recipe, model: Model) -> ResultWriter:
-        """The writer of its result."""
+    def begin(self, folder: ResultFolder, recipe: Recipe, models: Mapping[str, Model]) -> ResultWriter:
+        """The writer of its result.
+
+        Args:
+            models: that look at it, by name.
+        """
+        named = {name: models[name] for name in sorted(models)}
         read = self._reading.result()
         self.result = folder.begin(self.clip)
         header = Header(
             clip=os.path.basename(self.clip.name),
             size=read.size,
             sha256=read.sha256,
-            model=model,
+            model=next(iter(named.values())),
+            models={} if SINGLE in named else named,
             settings=recipe.settings,
             release=__version__,
         )

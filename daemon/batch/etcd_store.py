@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from urllib.parse import quote
@@ -98,8 +98,12 @@ class EtcdClipStore:
             self.close()
             raise
 
-    def agree(self, facts: ModelFacts) -> None:
-        self._agree("model", facts, "runs with another backend or precision elsewhere, and bits would differ")
+    def agree(self, facts: Mapping[str, ModelFacts]) -> None:
+        self._agree(
+            "models",
+            dict(sorted(facts.items())),
+            "runs with another backend or precision elsewhere, and bits would differ",
+        )
 
     def view(self) -> BatchView:
         answer = self._changed_since(self._revision)
@@ -223,7 +227,7 @@ class EtcdClipStore:
                 self._client.txn([], operations)
         self._mine.clear()
 
-    def _agree(self, name: str, record: msgspec.Struct, difference: str) -> None:
+    def _agree(self, name: str, record: object, difference: str) -> None:
         """Write a record, or compare with the one that is there."""
         key, value = self._prefix + name.encode(), msgspec.json.encode(record)
         with _store_errors():

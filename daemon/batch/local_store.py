@@ -48,7 +48,7 @@ class LocalClipStore:
             for kind, name, reason in entries[1:]:
                 self._apply(kind, self._numbers.get(name), reason)
 
-    def agree(self, facts: ModelFacts) -> None:
+    def agree(self, facts: Mapping[str, ModelFacts]) -> None:
         """There is nobody else."""
 
     def view(self) -> BatchView:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from daemon.batch.settings import Recipe
 from daemon.batch.sink import Ended, ResultSink
@@ -27,11 +28,11 @@ _CHANGE_S = 120.0  # limit for a change of the sources
 class Player(Protocol):
     """Plays clips, each as a source with an id of its own."""
 
-    def open(self, clips: Mapping[str, Path]) -> Model:
-        """Open the model, for these clips to begin with; returns what messages say of it.
+    def open(self, clips: Mapping[str, Path]) -> dict[str, Model]:
+        """Open the models, for these clips to begin with; returns what messages say of each, by name.
 
         Raises:
-            LookoutError, DetectorError: it cannot be opened.
+            LookoutError, DetectorError: one cannot be opened.
             StoppedError: a stop is requested meanwhile.
         """
 
@@ -58,7 +59,7 @@ class DaemonPlayer:
 
     Args:
         wake: called when a clip has ended, or a part has failed.
-        stop: ends opening the model.
+        stop: ends opening the models.
     """
 
     def __init__(self, recipe: Recipe, wake: Callable[[], None], stop: StopToken) -> None:
@@ -70,12 +71,14 @@ class DaemonPlayer:
         self._begun = False
         self._playing: dict[str, Path] = {}
 
-    def open(self, clips: Mapping[str, Path]) -> Model:
+    def open(self, clips: Mapping[str, Path]) -> dict[str, Model]:
         self._playing = dict(clips)
         seams = Seams(sinks=[self._sink], ends_early=True)
         daemon = self._daemon = build(self._config(self._recipe.config), seams, stop=self._stop)
-        info = daemon.parts.model
-        return Model(name=info.name, digest=info.digest, precision=info.precision, backend=info.backend)
+        return {
+            name: Model(info.name, info.digest, info.precision, info.backend, name or UNSET)
+            for name, info in daemon.parts.detecting.infos.items()
+        }
 
     def play(self, clips: Mapping[str, Path], writers: Mapping[str, ResultWriter]) -> None:
         for source, writer in writers.items():
@@ -122,10 +125,11 @@ class DaemonPlayer:
         except FutureTimeoutError as error:
             raise LookoutError("the clips that have ended cannot be closed: a library hangs; start again") from error
 
-    def _counts_of(self, source: str) -> Counts:
+    def _counts_of(self, source: str) -> dict[str, Counts]:
         if self._daemon is None:
             raise RuntimeError("open comes first")
-        return self._daemon.ledger.counts_of(source)
+        ledger = self._daemon.ledger
+        return {model: ledger.counts_of_account(account) for model, account in ledger.accounts_of(source).items()}
 
     def _config(self, config: Config) -> Config:
         sources = [self._recipe.source(source, path) for source, path in self._playing.items()]

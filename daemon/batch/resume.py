@@ -31,10 +31,17 @@ def has_result(folder: ResultFolder, recipe: Recipe, clip: Clip) -> bool:
 
 def _difference(one: dict[str, Any], other: dict[str, Any]) -> str:
     """The keys that differ."""
-    keys = {(section, key) for settings in (one, other) for section in settings for key in settings[section]}
+    before, after = _by_section(one), _by_section(other)
+    keys = {(section, key) for settings in (before, after) for section in settings for key in settings[section]}
     differing = [
         f"{section}.{key}"
         for section, key in sorted(keys)
-        if one.get(section, {}).get(key) != other.get(section, {}).get(key)
+        if before.get(section, {}).get(key) != after.get(section, {}).get(key)
     ]
     return ", ".join(differing)
+
+
+def _by_section(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The keys of each section; each of several models is one."""
+    models = {f"models.{name}": row for name, row in settings.get("models", {}).items()}
+    return {**{name: row for name, row in settings.items() if name != "models"}, **models}

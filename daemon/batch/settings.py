@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,9 +16,10 @@ from daemon.config.events import EventsConfig
 from daemon.config.http import HttpConfig
 from daemon.config.load import source_of
 from daemon.config.model import ModelConfig
+from daemon.config.models import choice_of
 from daemon.config.publisher import PublisherConfig
 from daemon.config.root import BoardConfig, Config, MonitorConfig, check
-from daemon.config.section import literal
+from daemon.config.section import MAX_MODELS, literal
 from daemon.config.sources import AvConfig, ReconnectConfig
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig
@@ -32,8 +33,8 @@ _GPU_CLIPS, _CPU_CLIPS = 32, 16  # at once, at most
 # Keys that results do not depend on, and keys that each clip has itself.
 _LEFT_OUT = {
     ModelConfig: ("path", "labels", "backend", "provider", "provider_device", "precision", "builder_level", "cache",
-                  "open_timeout_s", "transport", "request_timeout_s", "max_batch", "threads"),
-    AvConfig: ("id", "url", "pace", "kind", "decode_threads", "open_timeout_s", "read_timeout_s"),
+                  "lanes", "open_timeout_s", "transport", "request_timeout_s", "max_batch", "threads"),
+    AvConfig: ("id", "url", "model", "pace", "kind", "decode_threads", "open_timeout_s", "read_timeout_s"),
 }  # fmt: skip
 
 
@@ -42,7 +43,7 @@ class Recipe:
     """How every clip is analysed.
 
     Attributes:
-        config: of the daemon that plays them, without sources.
+        config: of the daemon that plays them, without sources; of several models it has those that look at clips.
         settings: what results depend on, as headers show it; keys with defaults are left out.
         at_once: clips that are played at a time.
     """
@@ -56,7 +57,7 @@ class Recipe:
         return _digest_of(self.settings)
 
     def batch_id(self, clips: Sequence[Clip]) -> str:
-        """The same for the same clips, model and settings."""
+        """The same for the same clips, models and settings."""
         return _digest_of([[clip.name for clip in clips], self.settings])[:16]
 
     def source(self, id: str, path: Path) -> AvConfig:
@@ -78,8 +79,10 @@ def recipe_of(config: Config, endpoint: str) -> Recipe:
         raise ConfigError(
             "classifiers: how often they look depends on timing, and a batch's results do not: remove them"
         )
-    if len(config.models) > 1:
-        raise ConfigError("models: a batch analyses recordings with one model: name one in `models`, or use `model`")
+    if len(config.models) > MAX_MODELS and "model" not in config.batch.source:
+        raise ConfigError(
+            f"batch.source.model: name the models that look, {MAX_MODELS} at most{choice_of([*config.models])}"
+        )
     inner = msgspec.structs.replace(
         config,
         sources=[],
@@ -102,11 +105,16 @@ def recipe_of(config: Config, endpoint: str) -> Recipe:
         check(msgspec.structs.replace(inner, sources=[sample]))
     except ConfigError as error:
         raise ConfigError(str(error).replace("sources[0]", "batch.source")) from error
-    return Recipe(inner, _settings_of(inner, sample), _at_once(config))
+    if inner.models:
+        looking = {name: inner.models[name] for name in sorted(inner.models_of(sample))}
+        inner = msgspec.structs.replace(inner, model=next(iter(looking.values())), models=looking)
+    return Recipe(inner, _settings_of(inner, sample), _at_once(inner))
 
 
 def _source_of(config: Config, id: str, path: Path) -> AvConfig:
-    row = {"id": id, "type": "av", "url": literal(os.fspath(path)), "pace": "fast", "kind": "recording"}
+    row: dict[str, Any] = {"id": id, "type": "av", "url": literal(os.fspath(path)), "pace": "fast", "kind": "recording"}
+    if config.models:
+        row["model"] = [*config.models]  # all, unless the batch names its own
     try:
         return cast("AvConfig", source_of({**row, **config.batch.source}))
     except ConfigError as error:
@@ -116,18 +124,16 @@ def _source_of(config: Config, id: str, path: Path) -> AvConfig:
 def _at_once(config: Config) -> int:
     if config.batch.at_once != "auto":
         return config.batch.at_once
-    if config.model.backend in ("auto", *GPU_BACKENDS) and gpus():
+    models = config.models.values() or [config.model]
+    if any(model.backend in ("auto", *GPU_BACKENDS) for model in models) and gpus():
         return _GPU_CLIPS
     return min(_CPU_CLIPS, 2 * len(os.sched_getaffinity(0)))
 
 
 def _settings_of(config: Config, source: AvConfig) -> dict[str, Any]:
-    model = config.model
-    has_no_file = is_address(model.path) or model.backend == "fake"
-    digest = _sha256(str(model.path).encode()) if has_no_file else digest_of(model.path)
-    labels = model.labels if model.labels in (None, "coco") else _sha256(_content_of(Path(str(model.labels))))
-    settings = {
-        "model": {"digest": digest, **({"labels": labels} if labels else {}), **_changed(model)},
+    models = {name: _of_model(model, f"models.{name}") for name, model in config.models.items()}
+    settings: dict[str, Mapping[str, Any]] = {
+        **({"models": models} if models else {"model": _of_model(config.model, "model")}),
         "tracking": _changed(config.tracking),
         "source": _changed(source),
         "masks": _changed(config.publisher, "masks", "max_masks"),
@@ -136,11 +142,18 @@ def _settings_of(config: Config, source: AvConfig) -> dict[str, Any]:
     return {name: rows for name, rows in plain.items() if rows}
 
 
-def _content_of(path: Path) -> bytes:
+def _of_model(model: ModelConfig, where: str) -> dict[str, Any]:
+    has_no_file = is_address(model.path) or model.backend == "fake"
+    digest = _sha256(str(model.path).encode()) if has_no_file else digest_of(model.path)
+    labels = model.labels if model.labels in (None, "coco") else _sha256(_content_of(Path(str(model.labels)), where))
+    return {"digest": digest, **({"labels": labels} if labels else {}), **_changed(model)}
+
+
+def _content_of(path: Path, where: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"model.labels: {path} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{where}.labels: {path} cannot be read: {error.strerror}") from error
 
 
 def _changed(section: msgspec.Struct, *only: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from daemon.batch.folder import FolderError
@@ -33,12 +33,12 @@ class ResultSink:
 
     Args:
         wake: called when a clip has ended.
-        counts_of: gives the account of a source.
+        counts_of: gives the accounts of a source, by model.
     """
 
     subscriptions = 0
 
-    def __init__(self, wake: Callable[[], None], counts_of: Callable[[str], Counts]) -> None:
+    def __init__(self, wake: Callable[[], None], counts_of: Callable[[str], Mapping[str, Counts]]) -> None:
         self._wake, self._counts_of = wake, counts_of
         self._writers: dict[str, ResultWriter] = {}
         self._formats: dict[str, VideoFormat] = {}

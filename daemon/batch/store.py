@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from daemon.errors import LookoutError
+from lookoutd.messages import Model
 
 MAX_ATTEMPTS = 3
 State = Literal["done", "failed", "open"]
@@ -43,11 +44,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """How results are computed: the same for all workers of a batch, because bits differ otherwise."""
+    """How a model computes results: the same for all workers of a batch, because bits differ otherwise."""
 
     digest: str
     precision: str
     backend: str
+
+    @classmethod
+    def of(cls, model: Model) -> ModelFacts:
+        return cls(digest=model.digest, precision=model.precision, backend=model.backend)
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,14 @@ class ClipStore(Protocol):
     All methods but `holds` and `close` raise StoreAwayError or StoreError.
     """
 
-    def agree(self, facts: ModelFacts) -> None:
+    def agree(self, facts: Mapping[str, ModelFacts]) -> None:
         """Compare with the other workers.
 
+        Args:
+            facts: by model.
+
         Raises:
-            StoreError: they have another model, precision or backend.
+            StoreError: they have other models, precisions or backends.
         """
 
     def view(self) -> BatchView:

@@ -78,7 +78,7 @@ class BatchWorker:
         self._attempts: dict[str, Attempt] = {}  # by source
         self._uncertain: list[Attempt] = []  # published, but the claim was lost before the record
         self._numbers = itertools.count()
-        self._model: Model | None = None
+        self._models: dict[str, Model] = {}  # by name; empty until they are opened
         self._reader = Reader(waiting.bell.ring)
         self._is_away = False
 
@@ -87,7 +87,7 @@ class BatchWorker:
 
         Raises:
             LookoutError, DetectorError: the batch cannot go on.
-            StoppedError: a stop was requested while the model was opened.
+            StoppedError: a stop was requested while the models were opened.
         """
         try:
             self._resume()
@@ -223,7 +223,7 @@ class BatchWorker:
         self._player.drop([attempt.source for attempt in lost])
         for attempt in lost:
             self._forget(attempt)
-        if self._model is not None:
+        if self._models:
             self._player.play({}, {})
 
     def _forget(self, attempt: Attempt) -> None:
@@ -247,10 +247,11 @@ class BatchWorker:
         if not ready:
             return
         paths = {attempt.source: attempt.clip.path for attempt in ready}
-        if self._model is None:
-            self._model = self._player.open(paths)
-            self._store.agree(ModelFacts(**{name: getattr(self._model, name) for name in ModelFacts.__struct_fields__}))
-        begun = {attempt.source: attempt.begin(self._folder, self._job.recipe, self._model) for attempt in ready}
+        if not self._models:
+            self._models = self._player.open(paths)
+            rows = self._models.items()
+            self._store.agree({name: ModelFacts.of(model) for name, model in rows})
+        begun = {attempt.source: attempt.begin(self._folder, self._job.recipe, self._models) for attempt in ready}
         self._player.play(paths, begun)
 
     def _collect(self) -> None:

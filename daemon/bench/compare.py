@@ -31,6 +31,7 @@ class Change:
     """One metric of one case.
 
     Attributes:
+        model: the name of one of several; None for all together.
         old, new: medians of the repeats.
         ratio: new over old; None if the old is 0.
         chance: probability of a difference as large by chance, by a rank test.
@@ -38,6 +39,7 @@ class Change:
     """
 
     case: dict[str, object]
+    model: str | None
     metric: str
     old: float
     new: float
@@ -48,9 +50,9 @@ class Change:
 
 
 def compare_reports(old: Report, new: Report, minimum: float = 0.02) -> list[Change]:
-    """Compare each metric of each case that both reports have.
+    """Compare each metric of each case that both reports have: of all models together, and of each of several.
 
-    A metric differs if a rank test gives a probability under 0.05, divided by the number of metrics, and if the
+    A metric differs if a rank test gives a probability under 0.05, divided by the number of these metrics, and if the
     difference is over three times the noise and over `minimum` of the old value. With fewer than five repeats:
     "unknown".
 
@@ -62,11 +64,17 @@ def compare_reports(old: Report, new: Report, minimum: float = 0.02) -> list[Cha
         raise LookoutError("nothing to compare: no case is in both files")
     changes = []
     for case, other in pairs:
-        names = [name for name in _COMPARED if case.load["paced"] or name not in _QUEUE_METRICS]
-        both = {name: (case.values(name), other.values(name)) for name in names}
-        measured = {name: sides for name, sides in both.items() if all(sides)}
-        changes += [_change(case, name, *sides, len(measured), minimum) for name, sides in measured.items()]
+        for model in (None, *case.models):
+            changes += _changes(case, other, model, minimum)
     return changes
+
+
+def _changes(case: Case, other: Case, model: str | None, minimum: float) -> list[Change]:
+    names = [name for name in _COMPARED if case.load["paced"] or name not in _QUEUE_METRICS]
+    both = {name: (case.values(name, model), other.values(name, model)) for name in names}
+    measured = {name: sides for name, sides in both.items() if all(sides)}
+    level = _ALPHA / max(1, len(measured))
+    return [_change(case, model, name, sides, level, minimum) for name, sides in measured.items()]
 
 
 def too_few(old: Report, new: Report) -> str | None:
@@ -90,18 +98,20 @@ def chance_of(old: Sequence[float], new: Sequence[float]) -> float:
     return sum(ways) / len(ways)
 
 
-def _change(case: Case, name: str, old: Sequence[float], new: Sequence[float], metrics: int, minimum: float) -> Change:
-    old, new = old[:_MAX_REPEATS], new[:_MAX_REPEATS]
+def _change(
+    case: Case, model: str | None, name: str, sides: Sequence[Sequence[float]], level: float, minimum: float
+) -> Change:
+    old, new = (side[:_MAX_REPEATS] for side in sides)
     before, after = median(old), median(new)
     ratio = after / before if before else None
     chance = chance_of(old, new)
-    level, noise = _ALPHA / metrics, max(_noise(old), _noise(new))
+    noise = max(_noise(old), _noise(new))
     result: Result = "same"
     if 2 / comb(len(old) + len(new), len(old)) > level:  # the lowest possible chance
         result = "unknown"
     elif chance <= level and abs(after - before) > max(minimum, _DRIFT * noise) * abs(before):
         result = "better" if (after > before) == (METRICS[name].sign > 0) else "worse"
-    return Change(case.load, name, before, after, ratio, round(chance, 4), round(noise, 4), result)
+    return Change(case.load, model, name, before, after, ratio, round(chance, 4), round(noise, 4), result)
 
 
 def _is_same_case(case: Case, other: Case) -> bool:

@@ -13,6 +13,7 @@ from daemon.errors import LookoutError
 from detectors.matching import match
 
 _SHOWN = 10
+_Key = tuple[str, str | None, int]  # source, model, and pts or seq
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Agreement:
         boxes_a, boxes_b: numbers of boxes in common frames.
         matched: number of boxes of the same class with enough overlap.
         mean_iou, confidence_shift: of matched boxes; the shift is B minus A.
-        differing: source and pts of the first frames that differ.
+        differing: source, model if there are several, and pts of the first frames that differ.
     """
 
     frames: int
@@ -45,7 +46,7 @@ class Agreement:
 
 
 def compare_frames(a: Path, b: Path, iou: float = 0.95) -> Agreement:
-    """Compare frames with equal source and pts, or seq without pts.
+    """Compare frames with equal source, model, and pts, or seq without pts.
 
     Raises:
         LookoutError: a file cannot be read, or no frame is in both.
@@ -62,7 +63,7 @@ def compare_frames(a: Path, b: Path, iou: float = 0.95) -> Agreement:
         ious += [found for found, _ in pairs]
         shifts += [shift for _, shift in pairs]
         if not len(pairs) == len(left[key].boxes) == len(right[key].boxes):
-            differing.append(f"{key[0]} {key[1]}")
+            differing.append(" ".join(str(part) for part in key if part is not None))
     return Agreement(
         frames=len(common),
         only_a=len(left) - len(common),
@@ -76,11 +77,11 @@ def compare_frames(a: Path, b: Path, iou: float = 0.95) -> Agreement:
     )
 
 
-def _published(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
-    found: dict[tuple[str, int], Row] = {}
+def _published(rows: Iterable[Row]) -> dict[_Key, Row]:
+    found: dict[_Key, Row] = {}
     for row in rows:
         if row.dropped is None:
-            found.setdefault((row.source, row.seq if row.pts is None else row.pts), row)
+            found.setdefault((row.source, row.model, row.seq if row.pts is None else row.pts), row)
     return found
 
 

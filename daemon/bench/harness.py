@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from time import monotonic, monotonic_ns
 
 from daemon.bench.steady import WINDOWS, RowLog, is_steady
@@ -15,7 +16,7 @@ from daemon.daemon import CUT_SHORT, Daemon
 from daemon.errors import LookoutError
 from daemon.monitoring.probes import GpuProbe, open_gpu_probe
 from daemon.pipeline.drop_causes import CAUSES
-from daemon.pipeline.ledger import Counts
+from daemon.pipeline.ledger import Counts, together
 from daemon.system.gpus import name_visible_gpus
 from lookoutd.messages import VideoFormat
 
@@ -49,6 +50,7 @@ class Window:
     Attributes:
         begin, end: monotonic ns.
         formats: of the connected sources, by id.
+        models_before, models_after: of all sources together, by model.
     """
 
     begin: int
@@ -58,6 +60,8 @@ class Window:
     usage: Usage
     samples: list[Sample]
     formats: dict[str, VideoFormat]
+    models_before: Mapping[str, Counts] = field(default_factory=dict)
+    models_after: Mapping[str, Counts] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -78,12 +82,8 @@ class Window:
     @property
     def dropped(self) -> dict[str, int]:
         """Dropped frames by cause."""
-        return {
-            cause: sum(
-                getattr(self.after[id].dropped, cause) - getattr(self.before[id].dropped, cause) for id in self.after
-            )
-            for cause in CAUSES
-        }
+        rows = [dropped_between(self.before[id], self.after[id]) for id in self.after]
+        return {cause: sum(row[cause] for row in rows) for cause in CAUSES}
 
     @property
     def decoders(self) -> dict[str, int]:
@@ -97,6 +97,11 @@ class Window:
         return dict(Counter(reason for reason in reasons if reason))
 
 
+def dropped_between(before: Counts, after: Counts) -> dict[str, int]:
+    """Dropped frames by cause."""
+    return {cause: getattr(after.dropped, cause) - getattr(before.dropped, cause) for cause in CAUSES}
+
+
 def warm_up(daemon: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float) -> WarmUp:
     """Wait until every source has published frames, and then until throughput and p99 are steady.
 
@@ -106,8 +111,8 @@ def warm_up(daemon: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float) 
     """
     began, pause, ids = monotonic(), threading.Event(), list(ids)
     while True:
-        counts = daemon.ledger.counts()
-        up = sum(counts[id].published >= _FIRST_FRAMES for id in ids)
+        counts = daemon.ledger.counts_by_model()
+        up = sum(all(row.published >= _FIRST_FRAMES for row in counts[id].values()) for id in ids)
         if up == len(ids) or monotonic() - began > _START_TIMEOUT_S:
             break
         pause.wait(_TICK_S)
@@ -126,6 +131,7 @@ def watch(daemon: Daemon, probe: GpuProbe, device: int, seconds: float | None) -
     """
     pause, formats = threading.Event(), daemon.sources.formats
     meter = Meter(lambda: daemon.parts.pids, probe, device)
+    models = counts_by_model(daemon)
     before, begin = daemon.ledger.counts(), monotonic_ns()
     while not daemon.is_stopping:
         left = _TICK_S if seconds is None else seconds - (monotonic_ns() - begin) / 1e9
@@ -135,8 +141,15 @@ def watch(daemon: Daemon, probe: GpuProbe, device: int, seconds: float | None) -
         formats |= daemon.sources.formats
         meter.sample()
     after, end = daemon.ledger.counts(), monotonic_ns()
+    models_after = counts_by_model(daemon)
     captured = sum(after[id].captured - before[id].captured for id in after)
-    return Window(begin, end, before, after, meter.usage(captured), meter.samples, formats)
+    return Window(begin, end, before, after, meter.usage(captured), meter.samples, formats, models, models_after)
+
+
+def counts_by_model(daemon: Daemon) -> dict[str, Counts]:
+    """The accounts of all sources together, by model."""
+    rows = [*daemon.ledger.counts_by_model().values()]
+    return {name: together([row[name] for row in rows if name in row]) for name in dict.fromkeys(chain(*rows))}
 
 
 @contextmanager

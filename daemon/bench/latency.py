@@ -72,16 +72,24 @@ class Rowset:
     """The rows of one window.
 
     Args:
-        sources: ids, in the order of the rows' numbers.
+        sources: ids, in the order of the rows' numbers; a source has one number for each of its models.
         paced: latency counts from when a frame was due.
         stamps: receive times of frames at the subscriber.
+        models: that look at each source.
     """
 
     def __init__(
-        self, rows: Rows, window: Window, sources: Sequence[str], *, paced: bool, stamps: Stamps = NO_STAMPS
+        self,
+        rows: Rows,
+        window: Window,
+        sources: Sequence[str],
+        *,
+        paced: bool,
+        stamps: Stamps = NO_STAMPS,
+        models: int = 1,
     ) -> None:
         inside = rows[(rows["captured_ns"] >= window.begin) & (rows["captured_ns"] < window.end)]
-        self._window, self._sources, self._paced = window, sources, paced
+        self._window, self._sources, self._paced, self._models = window, sources, paced, models
         self._published = inside[inside["dropped"] == 0]
         self._lost = inside[inside["dropped"] != 0]
         self._total = latencies_ms(self._published, paced=paced)
@@ -91,6 +99,10 @@ class Rowset:
     def latency(self) -> dict[str, float]:
         """Mean and percentiles in ms; empty if nothing was published."""
         return summary(self._total)
+
+    def latency_of(self, model: int) -> dict[str, float]:
+        """The same of the frames of one model, by its number."""
+        return summary(self._total[self._published["source"] % self._models == model])
 
     def stages(self) -> dict[str, dict[str, float]]:
         """Mean and percentiles of the lateness at capture, of each stage, of captured to sent, and until received.
@@ -127,7 +139,7 @@ class Rowset:
         found = {}
         for number, id in enumerate(self._sources):
             before, after = window.before[id], window.after[id]
-            total = self._total[self._published["source"] == number]
+            total = self._total[self._published["source"] // self._models == number]
             lost = sum(getattr(after.dropped, n) - getattr(before.dropped, n) for n in after.dropped.__struct_fields__)
             fps = (after.published - before.published) / window.seconds
             found[id] = SourceFigures(round(fps, 3), lost, *_p50_p99(total))
@@ -165,7 +177,7 @@ def summary(values: Milliseconds) -> dict[str, float]:
 
 
 def _keys(frames: Rows) -> list[int]:
-    """One number per pair of source and seq."""
+    """One number per pair of account and seq."""
     keys: list[int] = ((frames["source"].astype(np.int64) << 40) | frames["seq"].astype(np.int64)).tolist()
     return keys
 

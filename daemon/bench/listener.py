@@ -30,11 +30,21 @@ _PACKED = Struct("<IQQ")
 _START_TIMEOUT_S = 120.0
 
 
+class _Model(msgspec.Struct, gc=False):
+    id: str | None = None
+
+
 class _Frame(msgspec.Struct, gc=False):
     """The fields of a message that a stamp needs."""
 
     source: str
     seq: int
+    model: _Model
+
+    @property
+    def account(self) -> str:
+        """As `Config.accounts_of` names it."""
+        return f"{self.source}/{self.model.id}" if self.model.id else self.source
 
 
 _JSON, _MSGPACK = msgspec.json.Decoder(_Frame), msgspec.msgpack.Decoder(_Frame)
@@ -46,12 +56,12 @@ class Listener:
     def __init__(self, process: subprocess.Popen[str], stamps: Path) -> None:
         self._process, self._stamps = process, stamps
 
-    def stamps(self, sources: Sequence[str]) -> Stamps:
+    def stamps(self, accounts: Sequence[str]) -> Stamps:
         """An array of STAMP, one per received message. Waits for the process, which ends when the publisher's socket
         closes.
 
         Args:
-            sources: ids; their indices become the numbers in the stamps.
+            accounts: of the ledger; their indices become the numbers in the stamps.
 
         Raises:
             LookoutError: the process failed.
@@ -61,7 +71,7 @@ class Listener:
             raise LookoutError("the benchmark's subscriber failed: see the log above")
         found = np.fromfile(self._stamps, STAMP)
         if ids:
-            found["source"] = np.array([sources.index(id) for id in ids])[found["source"]]
+            found["source"] = np.array([accounts.index(id) for id in ids])[found["source"]]
         return found
 
 
@@ -112,7 +122,7 @@ def _main(endpoint: str, stamps: str, record: str | None = None) -> int:
         def note(parts: list[bytes]) -> None:
             now = monotonic_ns()
             frame = (_JSON if parts[1][:1] == b"{" else _MSGPACK).decode(parts[1])
-            file.write(_PACKED.pack(numbers.setdefault(frame.source, len(numbers)), frame.seq, now))
+            file.write(_PACKED.pack(numbers.setdefault(frame.account, len(numbers)), frame.seq, now))
             if lines:
                 message = decode(parts[0], parts[1])
                 if isinstance(message, Detections):

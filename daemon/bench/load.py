@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +16,7 @@ from daemon.config.events import EventsConfig, SnapshotsConfig
 from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig
 from daemon.config.publisher import PublisherConfig
 from daemon.config.root import AdmissionMode, BoardConfig, Config, MonitorConfig, check
-from daemon.config.sources import AvConfig, Decode, ReconnectConfig, SourceConfig, TrackingConfig
+from daemon.config.sources import AvConfig, Decode, ReconnectConfig, SourceConfig, SourceTracking, TrackingConfig
 from daemon.errors import DecodeError, LookoutError
 from daemon.redact import Url
 from daemon.rule_config import RuleConfig
@@ -42,7 +42,7 @@ _RULES = (
 
 @dataclass(frozen=True)
 class Load:
-    """See `lookout bench run --help`."""
+    """See `lookout bench run --help`. There is a model, or several by name, or neither for the demo model."""
 
     clips: tuple[Path | Url, ...]
     sources: int = 28
@@ -53,6 +53,7 @@ class Load:
     phase: float = 2.0
     seed: int = 0
     model: Path | None = None
+    models: Mapping[str, Path] = field(default_factory=dict)
     labels: str | None = None
     backend: Backend = "auto"
     provider: Provider | None = None
@@ -76,6 +77,16 @@ class Load:
     classifier: Path | None = None
     classify: str | None = None
     device: int = 0
+
+    @property
+    def model_files(self) -> list[Path]:
+        """Files or addresses of all models."""
+        return [*self.models.values()] or [self.model or demo_model()]
+
+    @property
+    def looks(self) -> int:
+        """Models that look at each frame, which counts once for each."""
+        return len(self.models) or 1
 
     @property
     def recordings(self) -> list[Path]:
@@ -122,21 +133,12 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
     """The daemon's configuration. Its monitor drains rows every second but rarely reports, which costs time."""
     depth = max(_DEPTH, -(-2 * (load.batch or load.max_batch) // load.sources))
     rules = four_rules() if load.analytics else []
+    names = [*load.models]
+    is_tracked = load.analytics or load.classifier is not None
     return check(
         Config(
-            model=ModelConfig(
-                path=load.model or demo_model(),
-                labels=load.labels,
-                backend=load.backend,
-                provider=load.provider,
-                provider_device=load.provider_device,
-                transport=load.transport,
-                max_batch=load.max_batch,
-                precision=load.precision,
-                builder_level=load.builder_level,
-                cache=load.cache,
-                threads=load.threads,
-            ),
+            model=_model(load, load.model_files[0]),
+            models={name: _model(load, path) for name, path in load.models.items()},
             gpu=GpuConfig(device=load.device, memory_limit_mib=load.memory_limit, mps=load.mps),
             capture_processes="auto" if load.processes is None else load.processes,
             sources=[
@@ -146,12 +148,14 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
                     pace="realtime" if load.paced else "fast",
                     loop=isinstance(clip, Path) and not load.until_end,
                     decode=load.decode,
+                    model=names or None,
+                    tracking=SourceTracking(model=names[0]) if names and is_tracked else None,
                     rules=rules,
                 )
                 for number in range(load.sources)
                 for clip in [load.clips[number % len(load.clips)]]
             ],
-            tracking=TrackingConfig(enabled=load.analytics or load.classifier is not None),
+            tracking=TrackingConfig(enabled=is_tracked),
             events=EventsConfig(snapshots=SnapshotsConfig(load.snapshots) if load.snapshots else None),
             classifiers=_classifiers(load),
             lanes=load.lanes,
@@ -169,14 +173,32 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
     )
 
 
+def _model(load: Load, path: Path) -> ModelConfig:
+    return ModelConfig(
+        path=path,
+        labels=load.labels,
+        backend=load.backend,
+        provider=load.provider,
+        provider_device=load.provider_device,
+        transport=load.transport,
+        max_batch=load.max_batch,
+        precision=load.precision,
+        builder_level=load.builder_level,
+        cache=load.cache,
+        threads=load.threads,
+    )
+
+
 def _classifiers(load: Load) -> list[ClassifierConfig]:
     """The second stage, with its defaults. Its cost does not depend on the colours that it reads."""
     if load.classifier is None or load.classify is None:
         return []
     wanted = load.classify.split(",")
     mean, std = (0.0,) * 3, (1.0,) * 3
-    path = load.classifier
-    return [ClassifierConfig(name="classifier", path=path, mean=mean, std=std, wanted=wanted, min_px=_LEAST_PX)]
+    first, path = next(iter(load.models), None), load.classifier
+    return [
+        ClassifierConfig(name="classifier", path=path, mean=mean, std=std, model=first, wanted=wanted, min_px=_LEAST_PX)
+    ]
 
 
 class PhasedSources:

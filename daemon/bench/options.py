@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -34,11 +34,28 @@ class _Clip(InputName):
         return Path(url.path) if url.scheme in ("", "file") else url
 
 
+class _Model(click.ParamType):  # type: ignore[type-arg]
+    """An ONNX file or the address of a model on a server, and a name before it, or none."""
+
+    name = "[NAME=]FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, Path]:
+        from daemon.config.models import is_model_name
+
+        name, sign, path = str(value).partition("=")
+        is_named = bool(sign) and is_model_name(name) and not Path(value).exists()
+        found: Path = InputPath().convert(path if is_named else value, param, ctx)
+        return (name if is_named else None), found
+
+
 SECONDS = click.FloatRange(min=0.1)
 LANES = click.IntRange(1, 16)  # as in the configuration, like the next
 BATCHES = click.IntRange(1, 256)
 MODEL = click.option("--model", type=InputPath(),
                      help="ONNX file; for triton http://HOST:PORT/NAME.  [default: the demo model]")  # fmt: skip
+MODELS = click.option("--model", multiple=True, type=_Model(), metavar="[NAME=]FILE",
+                      help="ONNX file; for triton http://HOST:PORT/NAME. Of several, each with --model, all look at "
+                      "each frame; they are named NAME, or like their files.  [default: the demo model]")  # fmt: skip
 ENCODING = click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
 PACED = click.option(
     "--paced/--lossless",
@@ -55,7 +72,7 @@ _LOAD = [
     click.option("--phase", default=2.0, show_default=True, type=click.FloatRange(min=0),
                  help="Each source starts at a random offset in its clip, up to this many seconds."),
     click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of those offsets."),
-    MODEL,
+    MODELS,
     LABELS,
     click.option("--backend", default="auto", show_default=True,
                  type=click.Choice(["auto", "trt", "trt-rtx", "cpu", "triton"])),
@@ -105,6 +122,23 @@ def load_of(values: Mapping[str, Any]) -> Load:
     if values["snapshots"] and not values["analytics"]:
         raise click.UsageError("--snapshots needs --analytics, which finds the events")
     sources = values["sources"] or (len(clips) if values.get("until_end") else 28)
-    load = Load(**{**values, "clips": clips, "sources": sources})
+    load = Load(**{**values, **_models_of(values["model"]), "clips": clips, "sources": sources})
     check_playable(load)
     return load
+
+
+def _models_of(named: Sequence[tuple[str | None, Path]]) -> dict[str, Any]:
+    """The model of a load, or its models by name."""
+    from daemon.config.section import MAX_MODELS
+
+    if len(named) < 2:
+        return {"model": named[0][1] if named else None}
+    models: dict[str, Path] = {}
+    for name, path in named:
+        own = name or path.stem
+        if own in models:
+            raise click.UsageError(f"two models are named {own}: give one another name, --model NAME={path}")
+        models[own] = path
+    if len(models) > MAX_MODELS:
+        raise click.UsageError(f"--model: {len(models)} models; at most {MAX_MODELS} can look at a source")
+    return {"model": None, "models": models}

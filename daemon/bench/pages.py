@@ -48,6 +48,7 @@ def _run_page(report: Report) -> Page:
     tables = [
         *([_peers(case, report)] if report.peers else []),
         _metrics(case),
+        _models(case),
         _frames(runs),
         _latencies(case),
         _limits(case, report),
@@ -167,6 +168,23 @@ def _metrics(case: Case) -> Table:
             figures = (middle, number(min(values)), number(max(values)))
             rows.append((metric.title, metric.unit, *figures, _spread(values)))
     return Table("Medians of the repeats", ("", "", "median", "lowest", "highest", "spread"), rows)
+
+
+def _models(case: Case) -> Table:
+    """Each of several models, medians of the repeats."""
+    runs = _runs(case)
+    rows = [
+        (
+            name,
+            f"{row.model} on {row.backend} ({row.precision})",
+            number(case.value("fps", name)),
+            _spread(case.values("fps", name)),
+            f"{case.value('dropped', name) or 0:.4%}",
+            *(number(case.value(rank, name)) for rank in ("p50", "p99")),
+        )
+        for name, row in runs[0].models.items()
+    ]
+    return Table("Models", ("", "", "frames/s", "spread", "dropped", "p50, ms", "p99, ms"), rows)
 
 
 def _frames(runs: Sequence[Run]) -> Table:

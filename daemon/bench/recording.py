@@ -6,7 +6,7 @@ A published frame has the times and boxes of its message, a dropped one its caus
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,11 @@ class Box(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One frame.
+    """One frame, of several models once for each.
 
     Attributes:
         dropped: the cause; None if published.
+        model: the name of one of several models.
     """
 
     source: str
@@ -41,6 +42,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     dropped: str | None = None
     latency: Latency | None = None
     boxes: list[Box] = []
+    model: str | None = None
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -56,20 +58,27 @@ def line_of(message: Detections) -> bytes:
         captured_at=message.captured_at,
         latency=message.latency,
         boxes=boxes,
+        model=None if message.model.id is msgspec.UNSET else message.model.id,
     )
     return _ENCODER.encode(row) + b"\n"
 
 
-def write_dropped(path: Path, rows: Rows, sources: tuple[str, ...]) -> None:
-    """Append the dropped frames; convert to Parquet if the file's name says so."""
+def write_dropped(path: Path, rows: Rows, accounts: Sequence[tuple[str, str]]) -> None:
+    """Append the dropped frames; convert to Parquet if the file's name says so.
+
+    Args:
+        accounts: source and model of each of the rows' numbers; an empty name where there is one model.
+    """
     with lines_file(path).open("ab") as file:
         for row in rows[rows["dropped"] != 0]:
             cause = CAUSES[int(row["dropped"]) - 1]
+            source, model = accounts[int(row["source"])]
             lost = Row(
-                source=sources[int(row["source"])],
+                source=source,
                 seq=int(row["seq"]),
                 captured_at=int(row["captured_at"]),
                 dropped=cause,
+                model=model or None,
             )
             file.write(_ENCODER.encode(lost) + b"\n")
     if path.suffix == ".parquet":

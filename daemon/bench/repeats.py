@@ -41,6 +41,8 @@ def repeated(
     Raises:
         LookoutError: a run failed.
     """
+    if load.models and (limits or labelled):
+        raise LookoutError("--limits and --images measure one model: give one --model")
     if frames_out and copies > 1:
         raise LookoutError("--frames-out records one daemon: leave out --copies")
     environment, alone = environment_of(load), limits_of(load) if limits else None
@@ -61,7 +63,9 @@ def runs_of(load: Load, *, copies: int = 1, frames_out: Path | None = None) -> l
         LookoutError: one of them failed.
     """
     clips = [clip.reveal() if isinstance(clip, Url) else str(clip) for clip in load.clips]
-    options = {field.name: getattr(load, field.name) for field in fields(load) if field.name != "clips"}
+    options = {row.name: getattr(load, row.name) for row in fields(load) if row.name not in ("clips", "models")}
+    if load.models:
+        options["model"] = [f"{name}={path}" for name, path in load.models.items()]
 
     def one(_: int) -> Run:
         with tempfile.TemporaryDirectory() as folder:
@@ -117,15 +121,16 @@ def _figures(command: Sequence[str], options: Mapping[str, object]) -> dict[str,
 
 
 def _command(command: Sequence[str], options: Mapping[str, object]) -> None:
-    """Run a Lookout command. Options None and False are left out; True is a flag.
+    """Run a Lookout command. Options None and False are left out; True is a flag, and a list is given value by value.
 
     Raises:
         LookoutError: it failed; with its last line of output.
     """
     call = [sys.executable, "-m", "daemon", *command]
-    for name, value in options.items():
-        if value is not None and value is not False:
-            call += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    for name, row in options.items():
+        for value in row if isinstance(row, list) else [row]:
+            if value is not None and value is not False:
+                call += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     if done.returncode:
         output = (done.stderr.strip() or done.stdout.strip()).splitlines()

@@ -11,10 +11,9 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from daemon.bench.load import Load
-from daemon.bench.run import Run
+from daemon.bench.run import ModelFigures, Run
 from daemon.commands.report.environment import Environment, collect_environment
 from daemon.errors import LookoutError
-from daemon.system.paths import demo_model
 from detectors.port import is_address
 
 Kind = Literal["run", "search"]
@@ -39,14 +38,23 @@ class Case:
     failed: str | None = None
     kept: bool | None = None
 
-    def values(self, name: str) -> list[float]:
-        """A metric's values, without repeats that lack it; see METRICS."""
-        found = [METRICS[name].of(runs) for runs in self.repeats]
+    @property
+    def models(self) -> list[str]:
+        """The names of several models; empty where there is one."""
+        return [*self.load["models"]]
+
+    def values(self, name: str, model: str | None = None) -> list[float]:
+        """A metric's values, without repeats that lack it; see METRICS.
+
+        Args:
+            model: the name of one of several; None for all together.
+        """
+        found = [METRICS[name].of(_of_model(runs, model)) for runs in self.repeats]
         return [value for value in found if value is not None]
 
-    def value(self, name: str) -> float | None:
-        """The median of a metric."""
-        values = self.values(name)
+    def value(self, name: str, model: str | None = None) -> float | None:
+        """The median of a metric; see `values`."""
+        values = self.values(name, model)
         return median(values) if values else None
 
 
@@ -102,10 +110,14 @@ class Constraints:
     confirm_s: float = 0.0
 
     def met(self, run: Run) -> bool:
-        latency = run.latency_ms or {"p50": float("inf"), "p99": float("inf")}
+        """Whether a run has met them, and so has each of several models."""
+        rows: list[Run | ModelFigures] = [run, *run.models.values()]
+        return run.up == run.sources and all(map(self._met, rows))
+
+    def _met(self, row: Run | ModelFigures) -> bool:
+        latency = row.latency_ms or {"p50": float("inf"), "p99": float("inf")}
         return (
-            run.up == run.sources
-            and run.dropped_share * 100 <= self.dropped_percent
+            row.dropped_share * 100 <= self.dropped_percent
             and latency["p50"] <= self.p50_ms
             and latency["p99"] <= self.p99_ms
         )
@@ -147,7 +159,7 @@ class Metric:
     path: str
     copies: Literal["worst", "sum", "share"] = "worst"
 
-    def of(self, runs: Sequence[Run]) -> float | None:
+    def of(self, runs: Sequence[Run | ModelFigures]) -> float | None:
         """The repeat's value; None if no run has it."""
         values = [value for value in (_value_at(run, self.path) for run in runs) if value is not None]
         if not values:
@@ -176,14 +188,20 @@ def settings_of(load: Load) -> dict[str, Any]:
     """A load's settings for a report: names of files without folders, URLs without passwords."""
     rows = {item.name: getattr(load, item.name) for item in fields(load) if item.name not in ("cache", "warm_up")}
     named = {name: value.name for name, value in rows.items() if isinstance(value, Path)}
-    return {**rows, **named, "clips": [clip.name if isinstance(clip, Path) else str(clip) for clip in load.clips]}
+    models = {name: path.name for name, path in load.models.items()}
+    return {
+        **rows,
+        **named,
+        "models": models,
+        "clips": [clip.name if isinstance(clip, Path) else str(clip) for clip in load.clips],
+    }
 
 
 def environment_of(load: Load) -> Environment:
-    """The present environment, with hashes of clips and model."""
+    """The present environment, with hashes of clips and models."""
     clips = [clip for clip in dict.fromkeys(load.clips) if isinstance(clip, Path)]
-    model = load.model or demo_model()
-    return collect_environment([*clips, *([] if is_address(model) else [model])], load.device)
+    models = [path for path in dict.fromkeys(load.model_files) if not is_address(path)]
+    return collect_environment([*clips, *models], load.device)
 
 
 def read(path: Path) -> Report:
@@ -229,16 +247,22 @@ def write(path: Path, report: Report) -> None:
         raise LookoutError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _value_at(run: Run, path: str) -> float | None:
+def _of_model(runs: Sequence[Run], model: str | None) -> Sequence[Run | ModelFigures]:
+    return runs if model is None else [run.models[model] for run in runs if model in run.models]
+
+
+def _value_at(run: Run | ModelFigures, path: str) -> float | None:
     value: Any = run
     for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else getattr(value, name)
+        value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
     return None if value is None else float(value)
 
 
 def name_of(load: dict[str, Any]) -> str:
     """A load in short."""
-    return f"{load['sources']} sources, {load['lanes']} lanes, batches up to {load['batch'] or load['max_batch']}"
+    models = f", models {' and '.join(load['models'])}" if load["models"] else ""
+    batches = f"batches up to {load['batch'] or load['max_batch']}"
+    return f"{load['sources']} sources, {load['lanes']} lanes, {batches}{models}"
 
 
 def _remarks(case: Case) -> list[str]:

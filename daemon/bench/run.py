@@ -7,7 +7,7 @@ Until the end, the window has every frame.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -15,7 +15,7 @@ from time import monotonic, monotonic_ns
 
 import numpy as np
 
-from daemon.bench.harness import WarmUp, Window, ended_well, probing, warm_up, watch
+from daemon.bench.harness import WarmUp, Window, counts_by_model, dropped_between, ended_well, probing, warm_up, watch
 from daemon.bench.latency import Histogram, Rowset, Second, SourceFigures
 from daemon.bench.listener import Stamps, listening
 from daemon.bench.load import Load, PhasedSources, config_of
@@ -32,6 +32,7 @@ from daemon.monitoring.probes import GpuProbe
 from daemon.pipeline.ledger import Counts, Rows
 from daemon.seams import Seams
 from detectors.factory import open_detector as usual_detector
+from detectors.port import ModelInfo
 from lookoutd.messages import Dropped, GpuMetrics
 
 
@@ -53,14 +54,30 @@ class StartUp:
 
 
 @dataclass(frozen=True)
+class ModelFigures:
+    """The figures of one of several models, as in `Run`."""
+
+    model: str
+    backend: str
+    precision: str
+    captured: int
+    published: int
+    fps: float
+    dropped_share: float
+    dropped: dict[str, int]
+    latency_ms: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Run:
-    """The figures of one run. Names of fields are keys of the report file.
+    """The figures of one run. Names of fields are keys of the report file. A frame at which several models look counts
+    once for each.
 
     Attributes:
         loop: "open" if frames come when due, "closed" if a source's next frame waits for the one before.
         decoders: number of sources by decoder.
         refusals: number of sources by reason for not using the GPU's decoder.
-        asked_fps: sum of the sources' own rates; None without pace.
+        asked_fps: sum of the sources' own rates, for each model; None without pace.
         fps: published frames per second.
         received_share: detections received by the subscriber over those published, in the whole run.
         unaccounted: frames captured but neither published nor dropped at the end.
@@ -75,6 +92,7 @@ class Run:
         joules_per_frame, watts_per_source: from the GPU's whole power; None if unknown.
         steady: whether throughput and p99 were equal in each third of the window; None if not checked.
         crops: looks of the second stage in the whole run: requested, classified, dropped as busy. Empty without one.
+        models: several, by name; empty where there is one.
     """
 
     sources: int
@@ -111,6 +129,7 @@ class Run:
     usage: Usage
     steady: bool | None = None
     crops: dict[str, int] = field(default_factory=dict)
+    models: dict[str, ModelFigures] = field(default_factory=dict)
 
     @property
     def up(self) -> int:
@@ -152,7 +171,7 @@ def run(load: Load, *, frames_out: Path | None = None, open_detector: OpenDetect
     with logging(LogConfig(level="error", format="console")), probing() as probe:
         played = _play(config, ids, load, probe, frames_out, open_detector)
     if frames_out:
-        write_dropped(frames_out, played.rows, ids)
+        write_dropped(frames_out, played.rows, [(id, name) for id in ids for name in config.model_names])
     return _figures(played, ids, load)
 
 
@@ -181,18 +200,22 @@ def _play(
         for source, reason in daemon.sources.failures.items():
             raise LookoutError(f"{source}: {reason}")
         ended_well(code)
-        stamps = listener.stamps(ids)
+        stamps = listener.stamps([row for source in config.active for row in config.accounts_of(source).values()])
     rows = np.concatenate([log.all(), daemon.ledger.drain()])
     first_s = started - began / 1e9 + warm.start_s
     if load.until_end:
-        window, firsts = _whole(window, daemon, rows), _first_sent(rows)
+        window, firsts = _whole(window, daemon, rows), _first_sent(rows, load.looks)
         warm = replace(warm, up=len(firsts))
         first_s = (max(firsts, default=began) - began) / 1e9
     start_up = StartUp(
         daemon_s=round(made - began / 1e9, 3),
         lanes_s=round(started - made, 3),
         first_detections_s=round(first_s, 3),
-        parts=dict(daemon.parts.model.startup),
+        parts={
+            f"{name}: {step}" if name else step: seconds
+            for name, info in daemon.parts.detecting.infos.items()
+            for step, seconds in dict(info.startup).items()
+        },
     )
     return _Played(daemon, window, rows, stamps, start_up, warm, gpus[0] if gpus else None, plan)
 
@@ -202,32 +225,43 @@ def _whole(window: Window, daemon: Daemon, rows: Rows) -> Window:
     captured = rows["captured_ns"][rows["captured_ns"] > 0]
     if not len(captured):
         return window
-    after, nothing = daemon.ledger.counts(), Counts(0, 0, Dropped())
-    end = int((rows["captured_ns"] + rows["total"]).max()) + 1
-    return replace(window, begin=int(captured.min()), end=end, before=dict.fromkeys(after, nothing), after=after)
+    after, models, nothing = daemon.ledger.counts(), counts_by_model(daemon), Counts(0, 0, Dropped())
+    return replace(
+        window,
+        begin=int(captured.min()),
+        end=int((rows["captured_ns"] + rows["total"]).max()) + 1,
+        before=dict.fromkeys(after, nothing),
+        after=after,
+        models_before=dict.fromkeys(models, nothing),
+        models_after=models,
+    )
 
 
-def _first_sent(rows: Rows) -> list[int]:
-    """The time of each source's first sent frame, monotonic ns."""
+def _first_sent(rows: Rows, models: int) -> list[int]:
+    """The time of each source's first sent frame, monotonic ns.
+
+    Args:
+        models: that look at each source.
+    """
     published = rows[rows["dropped"] == 0]
-    sent = published["captured_ns"] + published["total"]
-    return [int(sent[published["source"] == source].min()) for source in np.unique(published["source"])]
+    sent, sources = published["captured_ns"] + published["total"], published["source"] // models
+    return [int(sent[sources == source].min()) for source in np.unique(sources)]
 
 
 def _figures(played: _Played, ids: Sequence[str], load: Load) -> Run:
-    window, model = played.window, played.daemon.parts.model
+    window, infos = played.window, played.daemon.parts.detecting.infos
     counts = played.daemon.ledger.counts().values()
     rates = window.rates(ids)
-    rowset = Rowset(played.rows, window, ids, paced=load.paced, stamps=played.stamps)
+    rowset = Rowset(played.rows, window, ids, paced=load.paced, stamps=played.stamps, models=load.looks)
     used, energy = window.usage.gpu_bytes, window.usage.energy_j
     before = played.gpu.memory_used_bytes if played.gpu else None
-    asked = sum(format.fps or 0.0 for format in window.formats.values()) if load.paced else 0.0
+    asked = load.looks * sum(format.fps or 0.0 for format in window.formats.values()) if load.paced else 0.0
     return Run(
         sources=len(ids),
         loop="open" if load.paced else "closed",
-        model=f"{model.name} {model.digest}",
-        backend=model.backend,
-        precision=model.precision,
+        model=" and ".join(f"{info.name} {info.digest}" for info in infos.values()),
+        backend=" and ".join(dict.fromkeys(info.backend for info in infos.values())),
+        precision=" and ".join(dict.fromkeys(info.precision for info in infos.values())),
         decoders=window.decoders,
         refusals=window.refusals,
         start_up=played.start_up,
@@ -257,7 +291,27 @@ def _figures(played: _Played, ids: Sequence[str], load: Load) -> Run:
         usage=window.usage,
         steady=None if load.until_end else rowset.is_steady(),
         crops=_crops(played.daemon),
+        models=_models(window, rowset, infos) if len(infos) > 1 else {},
     )
+
+
+def _models(window: Window, rowset: Rowset, infos: Mapping[str, ModelInfo]) -> dict[str, ModelFigures]:
+    found = {}
+    for number, (name, info) in enumerate(infos.items()):
+        before, after = window.models_before[name], window.models_after[name]
+        dropped, captured = dropped_between(before, after), after.captured - before.captured
+        found[name] = ModelFigures(
+            model=f"{info.name} {info.digest}",
+            backend=info.backend,
+            precision=info.precision,
+            captured=captured,
+            published=after.published - before.published,
+            fps=round((after.published - before.published) / window.seconds, 2),
+            dropped_share=round(sum(dropped.values()) / max(1, captured), 6),
+            dropped=dropped,
+            latency_ms=rowset.latency_of(number),
+        )
+    return found
 
 
 def _crops(daemon: Daemon) -> dict[str, int]:

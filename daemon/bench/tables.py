@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 def changes(changes: Sequence[Change]) -> Table:
     """Changes between two reports."""
+    names = any(change.model for change in changes)
     rows = [
         (
             str(change.case["sources"]),
             str(change.case["lanes"]),
+            *((change.model or "all",) if names else ()),
             change.metric,
             f"{change.old:.5g}",
             f"{change.new:.5g}",
@@ -29,7 +31,8 @@ def changes(changes: Sequence[Change]) -> Table:
         )
         for change in changes
     ]
-    return Table("New over old", ("sources", "lanes", "metric", "old", "new", "new / old", "noise", ""), rows)
+    head = ("sources", "lanes", *(("model",) if names else ()), "metric", "old", "new", "new / old", "noise", "")
+    return Table("New over old", head, rows)
 
 
 def agreement(found: Agreement) -> Table:

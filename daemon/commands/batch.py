@@ -26,7 +26,9 @@ from daemon.commands.groups.options import FIRST_MODEL
 from daemon.commands.model import ChosenModel, choose
 from daemon.config.load import load
 from daemon.config.model import ModelConfig
+from daemon.config.models import check_model_name
 from daemon.config.root import Config, LogConfig, check
+from daemon.errors import ConfigError
 from daemon.log import logging
 from daemon.redact import printable
 from daemon.system.signals import stopping_on_signals
@@ -94,14 +96,16 @@ def _work(options: BatchOptions, job: Job, config: Config, progress: BatchProgre
 def _config_of(options: BatchOptions, console: Console) -> Config:
     if options.config is not None:
         config = load(options.config, may_be_empty=True)
-        if options.model is not None:
+        if config.models:
+            config = _with_choice(config, options)
+        elif options.model is not None:
             chosen = _fetched(options.model, console)
             keys: dict[str, Any] = {"path": chosen.path}
             if chosen.labels:  # the others are about another file
                 keys |= dict.fromkeys(("mean", "std", "activation", "box_units", "first_class"))
                 keys |= {"labels": chosen.labels, "head": "auto"}
             config = msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, **keys))
-        if options.labels is not None:
+        if options.labels is not None and not config.models:
             config = msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, labels=options.labels))
     else:
         chosen = _fetched(options.model or FIRST_MODEL, console)
@@ -114,6 +118,21 @@ def _config_of(options: BatchOptions, console: Console) -> Config:
     batch = config.batch if options.at_once is None else msgspec.structs.replace(config.batch, at_once=options.at_once)
     fleet = msgspec.structs.replace(config.fleet, **changed)
     return check(msgspec.structs.replace(config, fleet=fleet, batch=batch), may_be_empty=True)
+
+
+def _with_choice(config: Config, options: BatchOptions) -> Config:
+    """With the one of several models that `--model` names.
+
+    Raises:
+        ConfigError: it names none of them, or there are labels.
+    """
+    if options.labels is not None:
+        raise ConfigError("--labels: the configuration has `models`: set the labels of each there")
+    if options.model is None:
+        return config
+    check_model_name(config.models, options.model, "--model", "looks at recordings")
+    batch = msgspec.structs.replace(config.batch, source={**config.batch.source, "model": options.model})
+    return msgspec.structs.replace(config, batch=batch)
 
 
 def _fetched(named: str, console: Console) -> ChosenModel:

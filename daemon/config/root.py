@@ -207,8 +207,6 @@ def _check_models(config: Config) -> None:
     for index, row in enumerate(config.classifiers):
         if row.model is not None or len(config.models) > 1:
             check_model_name(config.models, row.model, f"classifiers[{index}].model", "its labels are")
-    if len(config.models) > 1 and config.fleet.coordinator is not None:
-        raise ConfigError("models: a fleet places sources by the rate of one model: use `model`, or no coordinator")
 
 
 def _check_models_of(config: Config, source: SourceConfig, where: str) -> None:

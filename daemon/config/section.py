@@ -20,6 +20,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.001, le=3600)]
 Unit = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Hits = Annotated[int, msgspec.Meta(ge=1, le=100)]
 SourceId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+MAX_MODELS = 8  # that look at one source
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

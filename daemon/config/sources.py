@@ -7,7 +7,19 @@ from typing import Annotated, Literal, cast, get_args
 
 import msgspec
 
-from daemon.config.section import Hits, InputSize, Pixels, Rate, Seconds, Section, SourceId, Unit, absolute, literal
+from daemon.config.section import (
+    MAX_MODELS,
+    Hits,
+    InputSize,
+    Pixels,
+    Rate,
+    Seconds,
+    Section,
+    SourceId,
+    Unit,
+    absolute,
+    literal,
+)
 from daemon.redact import Secret, Url
 from daemon.rule_config import RuleConfig
 from daemon.view_config import Roi, RoiConfig, Tiles, TilesConfig, roi_of, tiles_of
@@ -59,7 +71,7 @@ class SourceBase(Section, frozen=True):
     """letters, digits, '_', '.', '-'; the topic is detections/ID/"""
     enabled: bool = True
     """false: as if it were not here"""
-    model: SourceId | Annotated[list[SourceId], msgspec.Meta(min_length=1, max_length=8)] | None = None
+    model: SourceId | Annotated[list[SourceId], msgspec.Meta(min_length=1, max_length=MAX_MODELS)] | None = None
     """where there are several models: the name of one in `models`, or several, such as [people, plates], which all look
     at each frame"""
     max_fps: Rate | None = None

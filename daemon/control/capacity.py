@@ -173,13 +173,19 @@ class SourceCosts:
         first = next(iter(self.models.values()))
         return first.rates[first.own]
 
+    @property
+    def weights(self) -> dict[str, float]:
+        """The cost of a picture for each model at its own size, in pictures of the first."""
+        return {name: self.rate / row.rates[row.own] for name, row in self.models.items()}
+
     def __call__(self, source: str, size: Size | None) -> float:
         """
         Args:
             size: of the input; None for the own size of each model.
         """
-        rows = [self.models[name] for name in self.models_of(source)]
-        return sum(self.rate / row.rates[row.own] * (row(size) if size else 1) for row in rows)
+        weights = self.weights
+        rows = [(weights[name], self.models[name]) for name in self.models_of(source)]
+        return sum(weight * (row(size) if size else 1) for weight, row in rows)
 
 
 def measure_sizes(detector: Detector, images: Sequence[Image]) -> PictureCosts:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from daemon.clock import Clock
     from lookoutd.messages import Metrics
 
@@ -32,14 +34,18 @@ class _Sums:
 class Overload:
     """Learns from the daemon's own figures. Frames that `admission` leaves out do not count.
 
+    Args:
+        weights: by model, what a picture costs in pictures of the first; 1 for those that are not there.
+
     Attributes:
         reason: why this daemon cannot carry what it has; None if it can. The log has it every ten minutes.
-        shown_fps: pictures a second that it did when they were too many; None before.
+        shown_fps: pictures a second, of several models in those of the first, that it did when they were too many; None
+            before.
         decoded_share: share of pictures that decoding was in time for.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, weights: Mapping[str, float] | None = None) -> None:
+        self._clock, self._weights = clock, weights or {}
         self.reason: str | None = None
         self._before: dict[str, _Sums] = {}  # by source
         self._since_ns: int | None = None  # of the present losses
@@ -60,7 +66,7 @@ class Overload:
             self._since_ns = self._since_ns or now
             self._lost_ns = now
             if now - self._since_ns >= _SUSTAINED_NS:
-                self._note(metrics.fps, share, late / captured, by_decoding=late > detection)
+                self._note(self._done(metrics), share, late / captured, by_decoding=late > detection)
                 self._log(now, metrics.fps)
             return
         self._since_ns = None
@@ -70,6 +76,12 @@ class Overload:
             self.reason = None
             if now - self._lost_ns > _REMEMBERED_NS:
                 self.shown_fps, self.decoded_share = None, 1.0
+
+    def _done(self, metrics: Metrics) -> float:
+        """Pictures a second."""
+        if not metrics.models:
+            return metrics.fps
+        return sum(self._weights.get(name, 1) * row.published_fps for name, row in metrics.models.items())
 
     def _log(self, now: int, fps: float) -> None:
         if not self._logged_ns or now - self._logged_ns >= _LOGGED_AGAIN_NS:

@@ -12,7 +12,7 @@ import av.error
 import msgspec
 from av.packet import Packet as AvPacket
 
-from daemon.dashboard.lateness import Lateness
+from daemon.lateness import Lateness
 from daemon.sources.bitstream import Bitstream
 from lookoutd.messages import Packet
 

@@ -35,6 +35,7 @@ class Facts(msgspec.Struct):
 
     version: str | None = None
     model: str | None = None
+    models: dict[str, Any] = {}
     fleet: str | None = None
     labels: list[str] = []
     tracked: list[str] = []
@@ -110,6 +111,7 @@ class WatchedDaemon:
             "instance": self.instance,
             "version": self.facts.version,
             "model": self.facts.model,
+            "models": [*self.facts.models],
             "fleet": self.facts.fleet,
             "since": self.since_s,
             "http": self.api.exists,

@@ -27,7 +27,8 @@ class Arrangement:
         priority: (sources,).
         column: (sources,) where each source is, `NOWHERE` if it waits.
         load: (members, resources) shares that are taken.
-        allowed: (sources, members) by labels and refusals.
+        allowed: (sources, members) by labels, models and refusals.
+        has_models: (sources, members) that have the models of each source.
         may_stay, is_open: (members,) members that keep sources, and members that get new ones.
         held: (members,) members that get only what no other member can take.
         notes: why a source was taken from its member, by row.
@@ -39,13 +40,15 @@ class Arrangement:
         self.members = sorted(view.members)
         self.columns = {name: column for column, name in enumerate(self.members)}
         self.demands = demands_of(view, self.sources)
-        self.capacities = capacities_of([view.members[name].capacity for name in self.members], self.demands.codecs)
+        capacities = [view.members[name].capacity for name in self.members]
+        self.capacities = capacities_of(capacities, self.demands.codecs, self.demands.looks)
         self.priority = np.array([view.sources[name].priority for name in self.sources], np.int64)
         states = [view.members[name].state for name in self.members]
         drained = np.array([name in view.drained for name in self.members], bool)
         self.may_stay = np.array([state != "leaving" for state in states], bool) & ~drained
         self.is_open = np.array([state == "ready" for state in states], bool) & ~drained
         self.held = np.array([name in view.held for name in self.members], bool)
+        self.has_models: Mask = np.isfinite(self.capacities.costs)[self.demands.look]
         self.allowed = self._allowed()
         self.column = np.full(len(self.sources), NOWHERE, np.intp)
         self.load: Floats = np.zeros((len(self.members), len(RESOURCES)))
@@ -120,7 +123,7 @@ class Arrangement:
     def _allowed(self) -> Mask:
         view = self.view
         with_labels: dict[tuple[tuple[str, str], ...], Mask] = {}
-        found: Mask = np.ones((len(self.sources), len(self.members)), bool)
+        found: Mask = self.has_models.copy()
         for row, name in enumerate(self.sources):
             affinity = tuple(sorted(view.sources[name].affinity.items()))
             if affinity:

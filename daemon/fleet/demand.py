@@ -15,6 +15,7 @@ from daemon.view_config import TilesConfig, tiles_of
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 Hashes = npt.NDArray[np.uint64]
+Look = tuple[str, ...]
 
 RESOURCES = (
     "the detector",
@@ -42,17 +43,21 @@ class Demands:
         pixels: decoded pixels a second; 0 for a source without packets.
         area: pixels of a picture.
         codec: index in `codecs`.
+        look: index in `looks`.
         on_cpu: the GPU must not decode it.
         on_gpu: the CPU must not decode it.
+        looks: names of the models that look at a source; none where its configuration names none.
     """
 
     detected: Floats
     pixels: Floats
     area: Floats
     codec: Indices
+    look: Indices
     on_cpu: npt.NDArray[np.bool_]
     on_gpu: npt.NDArray[np.bool_]
     codecs: tuple[str, ...]
+    looks: tuple[Look, ...]
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Capacities:
         memory, sessions: (m,) infinite without a limit.
         decoders, source_memory: (codecs, m) pixels a second, bytes for an area of 1920x1080; 0 where the GPU does not
             decode it.
+        costs: (looks, m) of a picture, in those that `detector` counts; infinite without one of the models.
     """
 
     detector: Floats
@@ -72,6 +78,7 @@ class Capacities:
     sessions: Floats
     decoders: Floats
     source_memory: Floats
+    costs: Floats
 
 
 def demands_of(view: FleetView, sources: Sequence[str]) -> Demands:
@@ -79,19 +86,23 @@ def demands_of(view: FleetView, sources: Sequence[str]) -> Demands:
     rows = [_row(view.sources[name], view.seen.get(name)) for name in sources]
     codecs = tuple(sorted({row[3] for row in rows}))
     numbers = {codec: number for number, codec in enumerate(codecs)}
+    seen_by = [_look(view.sources[name].config) for name in sources]
+    looks = {look: number for number, look in enumerate(sorted(set(seen_by)))}
     values: Floats = np.array([row[:3] for row in rows], np.float64).reshape(len(rows), 3)
     return Demands(
         detected=values[:, 0],
         pixels=values[:, 1],
         area=values[:, 2],
         codec=np.array([numbers[row[3]] for row in rows], np.intp),
+        look=np.array([looks[look] for look in seen_by], np.intp),
         on_cpu=np.array([row[4] == "cpu" for row in rows], bool),
         on_gpu=np.array([row[4] == "nvdec" for row in rows], bool),
         codecs=codecs,
+        looks=tuple(looks),
     )
 
 
-def capacities_of(capacities: Sequence[Capacity], codecs: Sequence[str]) -> Capacities:
+def capacities_of(capacities: Sequence[Capacity], codecs: Sequence[str], looks: Sequence[Look]) -> Capacities:
     """The columns of members."""
 
     def table(rows: Sequence[Mapping[str, float]], default: float) -> Floats:
@@ -106,6 +117,9 @@ def capacities_of(capacities: Sequence[Capacity], codecs: Sequence[str]) -> Capa
         sessions=np.array([np.inf if row.sessions is None else row.sessions for row in capacities], np.float64),
         decoders=table([row.decoders for row in capacities], 0.0),
         source_memory=table([row.source_memory for row in capacities], _DEFAULT_MEMORY),
+        costs=np.array([[_cost(look, row.models) for row in capacities] for look in looks], np.float64).reshape(
+            len(looks), len(capacities)
+        ),
     )
 
 
@@ -124,7 +138,9 @@ def shares(demands: Demands, capacities: Capacities, rows: Indices, columns: Ind
     with_gpu = (decoders > 0) & ~demands.on_cpu[rows] & (pixels > 0)
     memory = capacities.source_memory[codec, columns] * demands.area[rows] / _PICTURE
     found = np.empty((*shape, len(RESOURCES)))
-    found[..., _DETECTOR] = _share(demands.detected[rows], capacities.detector[columns])
+    with np.errstate(invalid="ignore"):  # no frames at an infinite cost
+        detected = demands.detected[rows] * capacities.costs[demands.look[rows], columns]
+    found[..., _DETECTOR] = _share(detected, capacities.detector[columns])
     found[..., _DECODER] = _share(np.where(with_gpu, pixels, 0.0), decoders)
     found[..., _MEMORY] = _share(np.where(with_gpu, memory, 0.0), capacities.memory[columns])
     found[..., _SESSIONS] = _share(with_gpu.astype(np.float64), capacities.sessions[columns])
@@ -160,6 +176,18 @@ def _row(source: SourceRecord, seen: StreamFormat | None) -> tuple[float, float,
     wanted = min(fps, limit) if isinstance(limit, int | float) and limit > 0 else fps
     decoded = 0.0 if config.get("type") == "synthetic" else area * fps
     return wanted * _pictures(config.get("tiles")), decoded, area, picture.codec, str(config.get("decode", "auto"))
+
+
+def _look(config: Mapping[str, object]) -> Look:
+    named = config.get("model")
+    return tuple(sorted(map(str, named))) if isinstance(named, list) else () if named is None else (str(named),)
+
+
+def _cost(look: Look, models: Mapping[str, float]) -> float:
+    """The cost of a picture for the models that look, at a member that has these."""
+    if not look:
+        return 1.0 if len(models) <= 1 else np.inf
+    return sum(models.get(name, np.inf) for name in look)
 
 
 def _drawn(config: Mapping[str, object]) -> StreamFormat | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,10 +31,12 @@ class Machine:
     """Attributes:
     detector: pictures a second, measured.
     decoder: of the GPU.
+    models: see `Capacity`.
     """
 
     detector: float
     decoder: DecoderBackend | NoHardwareDecoder
+    models: Mapping[str, float] = field(default_factory=dict)
 
 
 def lowered(capacity: Capacity, overload: Overload) -> Capacity:
@@ -71,6 +73,7 @@ def capacity_of(
         memory=_memory_for_sources(config, model, gpu) if decoders else None,
         source_memory=memory,
         sessions=machine.decoder.sessions,
+        models={name: round(cost, 4) for name, cost in machine.models.items()},
     )
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from daemon.clock import Clock
 from daemon.config.root import Config
+from daemon.control.capacity import SourceCosts
 from daemon.fleet.description import Machine, capacity_of, endpoints_of, lowered, pictures_of, record_of
 from daemon.fleet.figures import FleetParts
 from daemon.fleet.grants import GrantedSources
@@ -50,14 +51,14 @@ def open_grants(config: Config, clock: Clock) -> GrantedSources:
 def open_fleet(
     parts: DaemonParts,
     grants: GrantedSources,
-    detector_fps: float,
+    costs: SourceCosts,
     decoder: DecoderBackend | NoHardwareDecoder,
     access: CoordinatorAccess | None,
     stop: StopToken,
 ) -> Fleet:
     """
     Args:
-        detector_fps: measured.
+        costs: of pictures, measured.
         decoder: of the GPU.
         access: None for the coordinator of the configuration.
         stop: of the daemon.
@@ -68,7 +69,7 @@ def open_fleet(
     config, life, runtime = parts.core.config, parts.core.life, parts.core.runtime
     placer = PlacerThread(Placer(runtime.clock, config.fleet.ttl_s), runtime)
     own = OwnSources(parts.changes, grants, parts.events.begin, runtime.clock)
-    machine = Machine(detector_fps, decoder)
+    machine = Machine(costs.rate, decoder, costs.weights if config.models else {})
     endpoints = endpoints_of(config, parts.endpoint, parts.http_url)
     context = MemberContext(
         name=grants.member,

@@ -28,7 +28,16 @@ def why_not_there(arrangement: Arrangement, row: int, column: int) -> str:
         return f"{member} leaves"
     if member in view.refused.get(arrangement.sources[row], ()):
         return f"{member} refused it"
+    if not arrangement.has_models[row, column]:
+        return f"{member} does not have {_models_of(arrangement, row)}"
     return f"{member} does not have its labels"
+
+
+def _models_of(arrangement: Arrangement, row: int) -> str:
+    look = arrangement.demands.looks[int(arrangement.demands.look[row])]
+    if not look:
+        return "a single model, and it names none"
+    return f"the model{'s' if len(look) > 1 else ''} {', '.join(look)}"
 
 
 class WaitingReasons:
@@ -43,7 +52,10 @@ class WaitingReasons:
         key = (
             tuple(sorted(source.affinity.items())),
             tuple(sorted(self._all.view.refused.get(self._all.sources[row], {}).items())),
-            *(float(values[row]) for values in (demands.detected, demands.pixels, demands.area, demands.codec)),
+            *(
+                float(values[row])
+                for values in (demands.detected, demands.pixels, demands.area, demands.codec, demands.look)
+            ),
             bool(demands.on_cpu[row]),
             bool(demands.on_gpu[row]),
         )
@@ -63,6 +75,9 @@ class WaitingReasons:
         ready = [column for column in suitable if self._all.is_open[column]]
         if not ready:
             return f"{self._names(suitable)} {'are' if len(suitable) > 1 else 'is'} drained, or not ready"
+        ready = [column for column in ready if self._all.has_models[row, column]]
+        if not ready:
+            return f"no member that may have it has {_models_of(self._all, row)}"
         allowed = np.array([column for column in ready if self._all.allowed[row, column]], np.intp)
         if not len(allowed):
             refused = view.refused[self._all.sources[row]]

@@ -19,13 +19,14 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     """Resources of a member, as it has measured them itself.
 
     Attributes:
-        detector: pictures a second.
+        detector: pictures a second, of several models the first's.
         decoders: of the GPU: pixels a second by codec; a codec that is not there is decoded on the CPU.
         cpu_decoding: pixels a second for one core.
         cores: CPU cores.
         memory: bytes of the GPU for sources, None without a GPU.
         source_memory: bytes of the GPU that a source takes, by codec, for a picture of 1920x1080.
         sessions: decoder sessions of the GPU, None without a limit.
+        models: by name, what a picture costs in pictures of the first; empty where the configuration has `model`.
     """
 
     detector: float
@@ -35,6 +36,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     source_memory: dict[str, int] = {}
     sessions: int | None = None
+    models: dict[str, float] = {}
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,7 +53,7 @@ class Bitstream:
         self._codec = codec
         self._kinds = _KINDS.get(codec, b"")
         self._side = _SIDE.get(codec, frozenset())
-        self._length = _length_size(codec, extradata or b"")
+        self._length = length_size(codec, extradata or b"")
         self._sets = _parameter_sets(codec, extradata or b"") if self._length else b""
         self._top_layer = 0  # HEVC: the highest temporal layer seen
         self.has_lengths = self._length > 0
@@ -234,7 +234,7 @@ def _fits(data: bytes | memoryview, size: int) -> bool:
     return at == len(data)
 
 
-def _length_size(codec: str, extradata: bytes) -> int:
+def length_size(codec: str, extradata: bytes) -> int:
     """Bytes of each unit's length field, from avcC or hvcC (ISO/IEC 14496-15); 0 for start codes."""
     if not extradata or extradata[0] != 1:
         return 0

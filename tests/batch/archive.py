@@ -40,7 +40,7 @@ def configure(folder: Path, **keys: Any) -> Path:
     """A configuration file for batches."""
     whole = {"model": {"path": str(DEMO_MODEL), "backend": "cpu", "threads": 1}, "sources": [], "capture_processes": 0}
     path = folder / "batch.yaml"
-    path.write_text(yaml.safe_dump({**whole, **keys}))
+    path.write_text(yaml.safe_dump({key: value for key, value in {**whole, **keys}.items() if value is not None}))
     return path
 
 

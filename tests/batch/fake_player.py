@@ -38,11 +38,11 @@ class FakePlayer:
         self._writers: dict[str, ResultWriter] = {}
         self._ended: list[Ended] = []
 
-    def open(self, clips: Mapping[str, Path]) -> Model:
+    def open(self, clips: Mapping[str, Path]) -> dict[str, Model]:
         assert clips
         assert not self.is_open
         self.is_open = True
-        return MODEL
+        return {"": MODEL}
 
     def play(self, clips: Mapping[str, Path], writers: Mapping[str, ResultWriter]) -> None:
         self.playing |= {source: path.name for source, path in clips.items()}
@@ -61,7 +61,7 @@ class FakePlayer:
         name, writer = self.playing.pop(source), self._writers.pop(source)
         fault = self.faults.get(name)
         if fault is None:
-            writer.finish(None, FORMAT, Counts(0, 0, Dropped()))
+            writer.finish(None, FORMAT, {"": Counts(0, 0, Dropped())})
         self._ended.append(Ended(source, fault, is_fatal))
 
     def take_ended(self) -> list[Ended]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 from daemon.batch.store import BatchView, ClaimsLostError, ModelFacts, Outcome, StoreAwayError, StoreError
@@ -23,7 +23,7 @@ class MemoryBatch:
         self.attempts: Counter[int] = Counter()
         self.claims: dict[int, MemoryClipStore] = {}
         self.workers: list[MemoryClipStore] = []
-        self.facts: ModelFacts | None = None
+        self.facts: Mapping[str, ModelFacts] | None = None
         self.is_away = False
         self.numbers = count()
 
@@ -51,7 +51,7 @@ class MemoryClipStore:
             self._is_lost = True
         return not self._is_lost
 
-    def agree(self, facts: ModelFacts) -> None:
+    def agree(self, facts: Mapping[str, ModelFacts]) -> None:
         self._check()
         self._batch.facts = self._batch.facts or facts
         if self._batch.facts != facts:

@@ -6,6 +6,7 @@ import fcntl
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,9 +18,10 @@ from daemon.cli import invoke
 from daemon.pipeline.ledger import Counts
 from lookoutd.messages import Detections, Event, Status
 from tests.batch.archive import TRACKED, configure, differing, draw, results, run, start
-from tests.support.daemon import DEMO_MODEL, Lookout, children_of, receive_until, wait_until
+from tests.support.daemon import DEMO_MODEL, ROOT, Lookout, children_of, receive_until, wait_until
 from tests.support.models import black_clip, hidden_model
 
+HEAD = ROOT / "tests" / "data" / "heads" / "yolov8.onnx"
 Refused = Callable[..., tuple[int, str]]
 
 
@@ -94,6 +96,63 @@ def test_a_model_whose_every_box_is_impossible_is_an_error(tmp_path: Path) -> No
     assert list(results(tmp_path / "out")) == ["day.mp4.jsonl"]
 
 
+def test_two_models_give_what_each_gives_alone(tmp_path: Path, refused: Refused) -> None:
+    """A line of each for every frame, in two capture processes or in none."""
+    models = {
+        "street": {"path": str(DEMO_MODEL), "threads": 1},
+        "small": {"path": str(HEAD), "confidence": 0.01, "threads": 1},
+    }
+    keys: dict[str, Any] = {
+        "model": None,
+        "models": models,
+        "batch": {"source": {**TRACKED, "tracking": {"model": "street"}}},
+    }
+    for number in range(3):
+        draw(tmp_path / f"in/{number}.mkv", number, 20)
+    code, words = run(tmp_path / "in", "--out", tmp_path / "both", "-c", configure(tmp_path, **keys))
+    assert code == 0, words
+    found = results(tmp_path / "both")
+    lines = [msgspec.json.decode(line) for line in found["0.mkv.jsonl"].splitlines()]
+    assert ([*lines[0]["models"]], lines[0]["model"]["id"]) == (["small", "street"], "small")
+    assert [*lines[0]["settings"]["models"]] == ["small", "street"]
+    looks = [line for line in lines if "detections" in line]
+    assert [(line["seq"], line["model"]["id"]) for line in looks] == [
+        (n, m) for n in range(20) for m in ("small", "street")
+    ]
+    footer = lines[-1]
+    assert (footer["frames"], footer["analysed"], footer["complete"]) == (20, 20, True)
+    assert footer["events"] == sum("rule" in line for line in lines) > 0
+    assert {name: row["analysed"] for name, row in footer["models"].items()} == {"small": 20, "street": 20}
+    assert (
+        sum(row["boxes"] for row in footer["models"].values())
+        == footer["boxes"]
+        == sum(len(line["detections"]) for line in looks)
+    )
+
+    keys["capture_processes"] = 2
+    code, words = run(tmp_path / "in", "--out", tmp_path / "again", "-c", configure(tmp_path, **keys), "--at-once", "2")
+    assert (code, differing(results(tmp_path / "again"), found)) == (0, []), words
+    keys["batch"] = {"source": {}}
+    code, words = run(
+        tmp_path / "in", "--out", tmp_path / "small", "-c", configure(tmp_path, **keys), "--model", "small"
+    )
+    assert code == 0, words
+    alone = [msgspec.json.decode(line) for line in results(tmp_path / "small")["0.mkv.jsonl"].splitlines()]
+    seen = [line for line in looks if line["model"]["id"] == "small"]
+    assert [line["detections"] for line in alone[1:-1]] == [line["detections"] for line in seen]
+    assert any(line["detections"] for line in seen)
+
+    file = configure(tmp_path, **keys)
+    for options, words in (
+        (["--model", "large"], "--model: there is no model 'large' (small, street)"),
+        (["--coordinator", "etcd://127.0.0.1:1"], "etcd does not answer"),  # and nothing else is wrong
+        (["--labels", "coco"], "--labels: the configuration has `models`: set the labels of each there"),
+        (["--model", "street"], "has other settings (models.small.confidence, models.small.digest, source.rules, "),
+    ):
+        code, said = refused(tmp_path / "in", "--out", tmp_path / "both", "-c", file, *options)
+        assert (code, said.count("\n"), words in said) == (2, 1, True), said
+
+
 def test_a_result_is_that_of_a_lossless_replay(archive: Path, tmp_path: Path) -> None:
     """The same recording by `lookout run`, received over the wire, gives the same bytes."""
     clip = archive / "whole.mkv"
@@ -120,7 +179,7 @@ def test_a_result_is_that_of_a_lossless_replay(archive: Path, tmp_path: Path) ->
             writer.event(message)
     last = [message for message in messages if isinstance(message, Detections)][-1]
     formats = [message.format for message in messages if isinstance(message, Status) and message.format]
-    writer.finish(None, formats[0], Counts(40, 40, last.dropped))
+    writer.finish(None, formats[0], {"": Counts(40, 40, last.dropped)})
     assert [line.rstrip() for line in lines] == written
 
 

@@ -84,6 +84,53 @@ def test_results_depend_on(keys: dict[str, Any]) -> None:
     assert _recipe(**keys).digest != _recipe().digest
 
 
+_NAMED = {"path": str(DEMO_MODEL)}
+_TRACKED = {"tracking": {"model": "cars"}}
+
+
+def _of_several(models: dict[str, Any] | None = None, **keys: Any) -> Recipe:
+    named = models or {"people": _NAMED, "cars": {**_NAMED, "iou": 0.6}}
+    return recipe_of(
+        parse(yaml.safe_dump({"models": named, "sources": [], **keys}, sort_keys=False), may_be_empty=True), "ipc:///x"
+    )
+
+
+def test_several_models_look_at_each_clip() -> None:
+    """All, or those that the batch names; those that do not look are neither opened nor settings."""
+    both = _of_several()
+    assert both.source("clip", Path("1.mkv")).model == ["cars", "people"]
+    assert both.settings.keys() == {"models"}
+    assert {name: [*row] for name, row in both.settings["models"].items()} == {
+        "cars": ["digest", "iou"],
+        "people": ["digest"],
+    }
+    one = _of_several(batch={"source": {"model": "people"}})
+    assert (one.config.model_names, [*one.settings["models"]], one.config.model.iou) == (("people",), ["people"], 0.45)
+    assert one.digest != both.digest
+    backwards = _of_several({"cars": {**_NAMED, "iou": 0.6, "lanes": 2}, "people": _NAMED})
+    assert (backwards.digest, backwards.config.model_names) == (both.digest, both.config.model_names)
+    named = _of_several(batch={"source": {"model": ["people", "cars"], **_TRACKED}})
+    assert named.settings["source"] == _TRACKED
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"batch": {"source": {"model": "dogs"}}}, r"^batch\.source\.model: there is no model 'dogs' \(people, cars\)"),
+        ({"batch": {"source": {"tracking": True}}}, r"^batch\.source\.tracking: say whose boxes are tracked"),
+        ({"models": {"a": _NAMED, "b": {**_NAMED, "labels": "absent.txt"}}}, r"^models\.b\.labels: absent\.txt cannot"),
+        (
+            {"models": {f"m{number}": _NAMED for number in range(9)}},
+            r"^batch\.source\.model: name the models that look, 8 at most \(m0, m1,",
+        ),
+    ],
+)
+def test_what_cannot_be_used_of_several_models_is_one_line(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as raised:
+        _of_several(**keys)
+    assert "\n" not in str(raised.value)
+
+
 def test_the_name_of_a_batch_comes_from_clips_and_settings() -> None:
     one = [Clip(0, "a.mp4", Path("/here/a.mp4"), 1)]
     elsewhere = [Clip(0, "a.mp4", Path("/there/a.mp4"), 1)]

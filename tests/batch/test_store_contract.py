@@ -171,10 +171,10 @@ def test_a_worker_that_is_silent_has_lost_its_clips(shared: Rig) -> None:
 
 def test_all_workers_compute_in_the_same_way(shared: Rig) -> None:
     one, other = shared.join(), shared.join()
-    one.agree(ModelFacts(digest="d", precision="fp32", backend="cpu"))
-    other.agree(ModelFacts(digest="d", precision="fp32", backend="cpu"))
+    one.agree({"": ModelFacts(digest="d", precision="fp32", backend="cpu")})
+    other.agree({"": ModelFacts(digest="d", precision="fp32", backend="cpu")})
     with pytest.raises(StoreError, match="fp32"):
-        other.agree(ModelFacts(digest="d", precision="fp16", backend="trt"))
+        other.agree({"": ModelFacts(digest="d", precision="fp16", backend="trt")})
 
 
 def test_a_journal_of_another_batch_is_forgotten(tmp_path: Path) -> None:

@@ -369,4 +369,4 @@ def test_a_worker_with_another_backend_is_refused(rig: Rig) -> None:
     other = MemoryClipStore(rig.batch)
     rig.worker().run()
     with pytest.raises(StoreError, match="fake"):
-        other.agree(ModelFacts(digest="0" * 12, precision="fp16", backend="trt"))
+        other.agree({"": ModelFacts(digest="0" * 12, precision="fp16", backend="trt")})

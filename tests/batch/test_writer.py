@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -79,7 +80,7 @@ def _written(messages: list[Detections | Event], counts: Counts, reason: str | N
     writer = ResultWriter(HEADER, lines.append)
     for message in messages:
         writer.detections(message) if isinstance(message, Detections) else writer.event(message)
-    writer.finish(reason, FORMAT, counts)
+    writer.finish(reason, FORMAT, {"": counts})
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
     return [msgspec.json.decode(line) for line in lines]
 
@@ -145,6 +146,53 @@ def test_a_result_that_the_next_run_would_not_have_is_none(counts: Counts, reaso
         _written([_frame(0)], counts, reason)
 
 
+def _of(name: str) -> Model:
+    return msgspec.structs.replace(MODEL, id=name)
+
+
+def _of_two(messages: Sequence[Detections | Event], **counts: Counts) -> list[dict[str, Any]]:
+    """The lines of a clip at which two models look, with their accounts."""
+    lines: list[bytes] = []
+    header = msgspec.structs.replace(HEADER, model=_of("cars"), models={name: _of(name) for name in ("cars", "people")})
+    writer = ResultWriter(header, lines.append)
+    for message in messages:
+        writer.detections(message) if isinstance(message, Detections) else writer.event(message)
+    writer.finish(
+        None, FORMAT, {"people": _counts(3, 2, decode_error=1), "cars": _counts(3, 2, decode_error=1), **counts}
+    )
+    return [msgspec.json.decode(line) for line in lines]
+
+
+def _looks(name: str, *numbers: int) -> list[Detections]:
+    return [msgspec.structs.replace(_frame(seq), model=_of(name)) for seq in numbers]
+
+
+def test_lines_of_two_models_do_not_depend_on_which_is_ahead() -> None:
+    """A frame has a line of each, by name, whatever came first; picture 1 could not be decoded."""
+    event = _event(7, 0, 2)
+    one = _of_two([*_looks("people", 0), event, *_looks("people", 2), *_looks("cars", 0, 2)])
+    other = _of_two([*_looks("cars", 0, 2), *_looks("people", 0), event, *_looks("people", 2)])
+    assert one == other
+    assert [(line["seq"], line["model"]["id"]) for line in one if "detections" in line] == [
+        (0, "cars"), (0, "people"), (2, "cars"), (2, "people"),
+    ]  # fmt: skip
+    assert [line["index"] for line in one if "detections" in line] == [0, 1, 2, 3]
+    assert [place for place, line in enumerate(one) if "rule" in line] == [3]
+    footer = one[-1]
+    assert (footer["frames"], footer["analysed"], footer["boxes"], footer["dropped"]["decode_error"]) == (3, 2, 4, 1)
+    assert footer["models"] == {name: {"analysed": 2, "boxes": 2, "bad_boxes": 0} for name in ("cars", "people")}
+
+
+def test_what_one_of_two_models_lacks_is_named() -> None:
+    looks = [*_looks("cars", 0, 2), *_looks("people", 0, 2)]
+    with pytest.raises(IncompleteError, match=r"^model people: 1 of 3 frames were not analysed: detector_error"):
+        _of_two(looks, people=_counts(3, 1, decode_error=1, detector_error=1))
+    with pytest.raises(IncompleteError, match=r"^model cars: 2 frames were published and 1 were received"):
+        _of_two(looks[1:])
+    with pytest.raises(IncompleteError, match=r"^model people: all 6 boxes are impossible"):
+        _of_two(looks, people=Counts(3, 2, Dropped(decode_error=1), bad_boxes=6))
+
+
 def _status(state: str, reason: str | None = None, format: VideoFormat | None = None) -> Status:
     return msgspec.convert(
         {"instance": "a", "source": "clip-a", "session": "s", "index": 0, "at": 0, "state": state, "reason": reason}
@@ -156,7 +204,7 @@ def _status(state: str, reason: str | None = None, format: VideoFormat | None = 
 def _sink(*messages: Detections | Event | Status | Metrics) -> tuple[list[Ended], list[bytes]]:
     rung: list[None] = []
     lines: list[bytes] = []
-    sink = ResultSink(lambda: rung.append(None), lambda _: _counts(1, 1))
+    sink = ResultSink(lambda: rung.append(None), lambda _: {"": _counts(1, 1)})
     sink.expect("clip-a", ResultWriter(HEADER, lines.append))
     for message in messages:
         sink.send(topic("any", "any"), message)
@@ -180,7 +228,7 @@ def test_the_sink_gives_up_a_clip_that_cannot_be_played() -> None:
 
 def test_the_sink_writes_nothing_of_a_clip_that_is_forgotten() -> None:
     lines: list[bytes] = []
-    sink = ResultSink(lambda: None, lambda _: _counts(1, 1))
+    sink = ResultSink(lambda: None, lambda _: {"": _counts(1, 1)})
     sink.expect("clip-a", ResultWriter(HEADER, lines.append))
     sink.forget("clip-a")
     sink.send(b"", _frame(0))

@@ -172,7 +172,8 @@ def test_lanes_in_threads_agree(detector: Detector, images: list[HostImage]) -> 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
 def test_boxes_at_a_size_are_those_of_a_detector_of_that_size(backend: str, images: list[HostImage]) -> None:
-    """Bit for bit, in any order of sizes, with regions, with and without masks."""
+    """In any order of sizes, with regions, with and without masks. An engine for several sizes may take other kernels,
+    which round otherwise."""
     images = [images[0], images[0].cropped(Region(33, 77, 341, 159))]
     for model in ("yolov8", "yolo11-seg"):
         options = replace(OPTIONS, path=HEADS / f"{model}.onnx", wanted=PostprocessParams(0.05), max_batch=2)
@@ -187,7 +188,8 @@ def test_boxes_at_a_size_are_those_of_a_detector_of_that_size(backend: str, imag
             assert detector.info.further_sizes == WIDTHS[1:] or backend == "fake"
             for size in (*WIDTHS, *WIDTHS[::-1]):
                 for one, other in zip(lane_at(lane, size).detect(images)[0], expected[size]):
-                    _same(one, other)
+                    _alike(one, other)
+                    _alike(other, one)
 
 
 def test_what_is_opened_says_what_it_is(detector: Detector) -> None:
@@ -201,6 +203,16 @@ def test_closing_twice_is_fine(detector: Detector) -> None:
     lane = detector.lane()
     lane.close()
     lane.close()
+
+
+def _alike(one: Detections, other: Detections) -> None:
+    """Each box that is no matter of rounding is in the other as well."""
+    sure = np.flatnonzero(one.confidence > 0.1)
+    near = iou_matrix(one.xyxy[sure], other.xyxy) > 0.9
+    near &= one.class_id[sure, None] == other.class_id[None]
+    near &= np.abs(one.confidence[sure, None] - other.confidence[None]) < 0.03
+    assert near.any(axis=1).all()
+    assert (one.masks is None) == (other.masks is None)
 
 
 def _same(one: Detections, other: Detections) -> None:

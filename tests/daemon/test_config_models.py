@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from daemon.batch.settings import recipe_of
 from daemon.config.load import load, parse
 from daemon.config.root import Config
 from daemon.control.kit import check_devices
@@ -99,7 +98,6 @@ def test_pictures_are_enough_for_two_boards() -> None:
             "sources: [{id: a, type: synthetic, model: people, tracking: true}]",
             r"classifiers\[0\].model: there are several models: name the one that its labels are",
         ),
-        (_TWO + "fleet: {coordinator: 'etcd://x:2379'}\nsources: []", "models: a fleet places sources"),
     ],
 )
 def test_what_could_mean_two_things_is_refused(text: str, message: str) -> None:
@@ -114,12 +112,6 @@ def test_models_on_two_devices_are_refused() -> None:
     check_devices({"a": info, "b": info})
     with pytest.raises(ConfigError, match="models: b runs on the GPU, and a by fake, which reads pictures in host"):
         check_devices({"a": info, "b": replace(info, gpu=0)})
-
-
-def test_a_batch_takes_one_model() -> None:
-    config = _config("  - {id: a, type: synthetic, model: people}\n")
-    with pytest.raises(ConfigError, match="models: a batch analyses recordings with one model"):
-        recipe_of(config, "inproc://x")
 
 
 def test_a_change_of_one_model_is_of_that_model() -> None:

@@ -22,6 +22,8 @@ with suppress(ImportError):  # without it all of these are skipped
     from playwright.sync_api import Page, expect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.dashboard.world import World
 
 pytestmark = [pytest.mark.needs("chromium", "playwright", "ffmpeg", "rtsp"), pytest.mark.slow(7)]
@@ -300,6 +302,27 @@ def test_source_is_added_and_removed(world: World) -> None:
     page.get_by_label("Address").fill("gopher://127.0.0.1/")
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_role("dialog")).to_contain_text("url: only rtsp, rtsps")
+
+
+def test_form_offers_the_models_of_the_daemon(world: World) -> None:
+    """What a source has is kept when another key is changed. A daemon with one model has no such field."""
+    page = world.open("/sources?change=barn%2Fbarn-door")
+    expect(page.get_by_label("Confidence, from")).to_be_visible()
+    expect(page.get_by_role("group", name="Models")).to_have_count(0)
+
+    def change(fill: Callable[[], None], wanted: object) -> None:
+        page.goto(f"{world.dashboard.url}/sources?change=shed%2Fshed-door")
+        expect(page.get_by_role("group", name="Models").get_by_role("checkbox")).to_have_count(2)
+        fill()
+        page.get_by_role("button", name="Check").click()
+        page.get_by_role("button", name="Save").click()
+        page.get_by_role("dialog").wait_for(state="detached")
+        config = answer_of(page, "/api/sources/shed/shed-door/config")["config"]
+        assert (config["model"], config["confidence"]) == (wanted, 0.3)
+
+    change(lambda: page.get_by_label("Confidence, from").fill("0.3"), "people")
+    change(lambda: page.get_by_label("plates").check(), ["people", "plates"])
+    change(lambda: page.get_by_label("plates").uncheck(), "people")
 
 
 def test_page_comes_back_by_itself(world: World) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from daemon.dashboard.flow_control import FlowControl
-from daemon.dashboard.lateness import Lateness
+from daemon.lateness import Lateness
 from daemon.dashboard.muxer import Fragment, Init
 from daemon.dashboard.viewer_queue import Progress, ViewerQueue
 from daemon.dashboard.viewers import ClientMessage, Viewer

@@ -79,9 +79,10 @@ def _configs(folder: Path, h264: str, hevc: str) -> dict[str, dict[str, Any]]:
         {"id": "street", "fps": 5, "objects": 3, "seed": 1001, **drawn},
     ]
     configs = {"yard": _config(folder / "yard", sources, tracking={"enabled": True})}
-    for name in ("barn", "shed"):
-        model = {"path": "none.onnx", "backend": "fake"}
-        configs[name] = _config(folder / name, [{"id": f"{name}-door", "fps": 1, **drawn}], model=model)
+    fake = {"path": "none.onnx", "backend": "fake"}
+    configs["barn"] = _config(folder / "barn", [{"id": "barn-door", "fps": 1, **drawn}], model=fake)
+    door = {"id": "shed-door", "fps": 1, "model": "people", **drawn}
+    configs["shed"] = _config(folder / "shed", [door], models={"people": fake, "plates": fake})
     return configs
 
 

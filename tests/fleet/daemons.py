@@ -10,6 +10,7 @@ from typing import Any
 
 from daemon.build import build
 from daemon.clock import SystemClock
+from daemon.config.model import ModelConfig
 from daemon.daemon import Daemon
 from daemon.fleet.member import CoordinatorAccess, Member
 from daemon.fleet.port import Coordinator
@@ -40,10 +41,18 @@ class Fleet:
         self.hooks: dict[str, Callable[[], None]] = {}
         self.stack = ExitStack()
 
-    def app(self, name: str, make_source: Any = None, limits: Any = LIMITS, **fleet: Any) -> Daemon:
+    def app(
+        self,
+        name: str,
+        make_source: Any = None,
+        limits: Any = LIMITS,
+        models: Mapping[str, ModelConfig] | None = None,
+        **fleet: Any,
+    ) -> Daemon:
         """A daemon that is not started."""
         settings = {"ttl_s": TTL_S, "connects_per_s": 1000.0, **fleet}
-        config = config_of(fleet=FleetConfig(coordinator="etcd://127.0.0.1:2379", member=name, **settings))
+        own = FleetConfig(coordinator="etcd://127.0.0.1:2379", member=name, **settings)
+        config = config_of(fleet=own, models=dict(models or {}))
         app = build(
             config,
             Seams(

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from daemon.clock import boottime_ns
+from daemon.config.model import ModelConfig
 from daemon.daemon import Daemon
 from daemon.errors import LookoutError
 from daemon.fleet import missing_claims
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, NameTakenError
 from daemon.fleet.records import Owned
+from daemon.pipeline.ledger import Counts
 from lookoutd.client import Subscriber
 from lookoutd.messages import Detections, Owner, Status
 from tests.fleet.daemons import Fleet, fleet_in, member_of, wait_runs
@@ -312,6 +314,22 @@ def test_new_connections_are_limited(fleet: Fleet) -> None:
 
     wait_until(all_run, "all run")
     assert {4, 5} & {*seen}
+
+
+def test_a_member_with_several_models(fleet: Fleet) -> None:
+    """Its record has them, and what it owns is seen by those that the source names."""
+    fake = ModelConfig(path=Path("none"), backend="fake", max_batch=4)
+    fleet.want("one", "a", model=["people", "plates"])
+    fleet.want("one", "b", model="dogs")
+    app = fleet.start("one", models={"people": fake, "plates": fake})
+    wait_until(lambda: "b" in fleet.engine.view().refused, "it is refused")
+    assert "there is no model 'dogs' (people, plates)" in fleet.engine.view().refused["b"]["one"]
+    assert [*fleet.engine.view().members["one"].capacity.models] == ["people", "plates"]
+    published = app.ledger.counts_by_model
+    wait_until(
+        lambda: all(row.published > 3 for row in published().get("a", {"": Counts.none()}).values()), "both look"
+    )
+    assert [*published()["a"]] == ["people", "plates"]
 
 
 def test_a_member_reports_what_it_sees(fleet: Fleet) -> None:

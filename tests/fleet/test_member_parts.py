@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 from structlog.testing import capture_logs
@@ -30,7 +31,7 @@ from daemon.publish.curve_keys import new_pair
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.nvdec.backend import NvdecBackend
 from detectors.port import ModelInfo
-from lookoutd.messages import Dropped, Metrics, ProcessMetrics, PublisherMetrics, SourceMetrics
+from lookoutd.messages import Dropped, Metrics, ModelMetrics, ProcessMetrics, PublisherMetrics, SourceMetrics
 from tests.fleet.views import view
 from tests.support.clock import ManualClock
 from tests.support.hardware import CAPABILITY
@@ -96,6 +97,20 @@ def test_a_member_that_loses_frames_for_long_says_so_and_what_it_can_do() -> Non
     assert lowered(_CAPACITY, overload).detector == 40.0  # it would be too much again
     _lose(overload, clock, 700, "superseded", 0.0)
     assert lowered(_CAPACITY, overload) == _CAPACITY
+
+
+def test_what_a_member_with_several_models_can_do_is_in_pictures_of_the_first() -> None:
+    clock = ManualClock()
+    overload = Overload(clock, {"people": 1.0, "plates": 3.0})
+    row = ModelMetrics(
+        name="m", digest="0", precision="fp32", backend="fake", sources=1, published_fps=20.0,
+        captured=0, published=0, dropped=Dropped(), in_flight=0, latency=None,
+    )  # fmt: skip
+    for second in range(40):
+        metrics = _metrics(1000 + 100 * second, superseded=20 * second)
+        overload.learn(msgspec.structs.replace(metrics, models={"people": row, "plates": row}))
+        clock.advance(1.0)
+    assert lowered(_CAPACITY, overload).detector == 80.0
 
 
 def test_too_much_is_said_once_a_while() -> None:

@@ -18,7 +18,7 @@ from daemon.fleet.demand import FULL, USABLE
 from daemon.fleet.placement import loads, place
 from daemon.fleet.placer import first_wants
 from daemon.fleet.rebalance import rebalance
-from daemon.fleet.records import Capacity, FleetView, HoldDown, Owned, SourceRecord, StreamFormat, Want
+from daemon.fleet.records import Capacity, FleetView, HoldDown, MemberRecord, Owned, SourceRecord, StreamFormat, Want
 from tests.fleet.views import PIXELS_PER_S, camera, cameras, capacity_for, member, placed, view, without, written
 
 Row = TypeVar("Row")
@@ -114,6 +114,36 @@ def test_labels_and_refusals_are_kept() -> None:
     assert place(view(members, {"1": both}))["1"].reason == "no member has the labels floor=2, site=north"
     refused = place(replace(fleet, refused={"1": {"n": "sources: unknown key `fps`"}}))
     assert refused["1"] == Want(member=None, reason="refused by n: sources: unknown key `fps`")
+
+
+def _with_models(room: float, **models: float) -> MemberRecord:
+    return member(msgspec.structs.replace(capacity_for(room), models=models))
+
+
+def test_sources_go_to_members_that_have_their_models() -> None:
+    """A picture costs what it costs all models that look at it."""
+    both, one, plain = _with_models(9, people=1.0, plates=3.0), _with_models(2, people=1.0), member(9)
+    sources = {
+        "1": camera("1", model="plates"),
+        "2": camera("2", model=["people", "plates"]),
+        "3": camera("3"),
+        "4": camera("4", model="dogs"),
+        "5": camera("5", model=["dogs", "people"]),
+    }
+    fleet = after_placing(view({"both": both, "one": one}, sources))
+    assert placed(fleet) == {"1": "both", "2": "both", "3": "one", "4": None, "5": None}
+    assert loads(fleet)["both"][0] == pytest.approx(7 / 9.5 * USABLE[0])
+    reasons = {name: want.reason for name, want in fleet.wants.items()}
+    assert reasons["4"] == "no member that may have it has the model dogs"
+    assert reasons["5"] == "no member that may have it has the models dogs, people"
+    assert place(fleet) == {}
+    # A member that comes back with other models keeps what it can have.
+    changed = place(replace(fleet, members={"both": plain, "one": one}))
+    assert {name: want.member for name, want in changed.items()} == {"1": None, "2": None}
+    alone = place(view({"both": both}, {"3": camera("3")}))
+    assert alone["3"].reason == "no member that may have it has a single model, and it names none"
+    moved = place(written(fleet, {"1": Want(member="one", pinned=True)}))
+    assert moved["1"] == Want(member="both", reason="one does not have the model plates")
 
 
 def test_a_refused_source_goes_elsewhere() -> None:

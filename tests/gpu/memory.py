@@ -41,7 +41,8 @@ def main() -> int:
     names = args.names or sorted(path.stem for path in FOLDER.glob("*.onnx"))
     sys.stdout.write(f"{'model':28} {'planned':>9} {'NVML':>9} {'ratio':>7}\n")
     sys.stdout.flush()
-    settings = [f"--{key}={getattr(args, key.replace('-', '_'))}" for key in ("cache", "level", "lanes", "max-batch")]
+    keys = "cache", "builder-level", "lanes", "max-batch"
+    settings = [f"--{key}={getattr(args, key.replace('-', '_'))}" for key in keys]
     codes = [
         subprocess.run(
             [sys.executable, "-m", "tests.gpu.memory", "--here", *settings, f"--precision={args.precision}", name],

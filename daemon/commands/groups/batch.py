@@ -24,7 +24,8 @@ from daemon.commands.paths import InputName, OutputFolder
 @click.option(
     "--model",
     type=InputName(),
-    help="ONNX file, or a name of `lookout model list`.  [default: the configuration's, or yolox_nano]",
+    help="ONNX file, or a name of `lookout model list`; of a configuration with several models, the name of one.  "
+    "[default: the configuration's, or yolox_nano]",
 )
 @LABELS
 @click.option("--coordinator", metavar="URL", help="etcd://HOST:2379, which shares the clips out among machines.")

@@ -2,8 +2,10 @@
 import { at, send } from "./api.js";
 import * as changes from "./changes.js";
 import { html, useEffect, useState } from "./html.js";
+import { daemons as known } from "./model.js";
 import { Dialog, Field, Notice } from "./parts.js";
 import { guard } from "./router.js";
+import { useStore } from "./store.js";
 import { t } from "./texts.js";
 
 const f = t.sources.form;
@@ -30,6 +32,7 @@ const FIELDS = {
   ],
 };
 const COMMON = [
+  ["model", f.models, f.modelsHint, "models"], // shown where the daemon has several
   ["max_fps", f.maxFps, f.maxFpsHint, "number"],
   ["labels", f.labels, f.labelsHint, "list"],
   ["confidence", f.confidence, null, "number"],
@@ -40,6 +43,7 @@ const fieldsOf = (type) => [...FIELDS[type], ...COMMON];
 const toText = (value, how) => {
   if (value === null || value === undefined) return how === "flag" ? false : how === "tracking" ? "default" : "";
   if (how === "list") return value.join(", ");
+  if (how === "models") return [value].flat();
   if (how === "flag") return value;
   return String(value);
 };
@@ -48,6 +52,7 @@ function fromText(text, how, label) {
   if (how === "flag") return text;
   if (how === "tracking") return { default: null, true: true, false: false }[text];
   if (text === "") return null;
+  if (how === "models") return text.length > 1 ? text : (text[0] ?? null);
   if (how === "list") return text.split(",").map((part) => part.trim()).filter(Boolean);
   if (how !== "number") return text;
   const value = Number(text);
@@ -70,6 +75,9 @@ function split(config) {
 
 const isDefault = (value) => value === null || (typeof value === "object" && !Object.keys(value).length);
 
+// A list of one model is that model.
+const isSame = (one, other) => JSON.stringify([one].flat()) === JSON.stringify([other].flat());
+
 function assemble(values, others, old) {
   const found = {};
   for (const [key, label, , how] of fieldsOf(values.type)) {
@@ -77,7 +85,7 @@ function assemble(values, others, old) {
     const value = fromText(values[key] ?? toText(null, how), how, label);
     const before = old?.[key] ?? null;
     // Only what differs is sent: a key that is left out keeps its value, or takes its default.
-    if (JSON.stringify(value) === JSON.stringify(before) || (value === null && !old) || (value === false && before === null)) continue;
+    if (isSame(value, before) || (value === null && !old) || (value === false && before === null)) continue;
     if (key === "device" && /^\d+$/.test(value)) found[key] = Number(value);
     else found[key] = value;
   }
@@ -107,6 +115,7 @@ export function SourceForm({ daemons, opened = null, onClose, onDone }) {
   const [{ values, others }, setState] = useState(() => split(config ?? {}));
   const [conflict, setConflict] = useState(null);
   const [daemon, setDaemon] = useState(daemons[0]);
+  const models = useStore(known).get(daemon)?.models ?? [];
   const [answer, setAnswer] = useState(null); // of the check
   const [failure, setFailure] = useState(null);
   const [busy, setBusy] = useState(false);
@@ -150,14 +159,14 @@ export function SourceForm({ daemons, opened = null, onClose, onDone }) {
   };
   return html`<${Dialog} title=${config ? f.changeTitle(config.id) : f.addTitle} onClose=${close} wide=${true}>
     <form class="form" onSubmit=${onSubmit}>
-      ${daemons.length > 1 && html`<${Field} label=${t.sources.daemon} id="source-daemon"><select id="source-daemon" value=${daemon} onChange=${(e) => setDaemon(e.target.value)}>
+      ${daemons.length > 1 && html`<${Field} label=${t.sources.daemon} id="source-daemon"><select id="source-daemon" value=${daemon} onChange=${(e) => { setDaemon(e.target.value); set("model", undefined); }}>
         ${daemons.map((name) => html`<option>${name}</option>`)}</select><//>`}
       ${!config && html`
         <${Field} label=${f.type} id="source-type"><select id="source-type" value=${values.type} onChange=${(e) => set("type", e.target.value)}>
           ${Object.keys(FIELDS).map((type) => html`<option value=${type}>${t.sources.kinds[type]}</option>`)}</select><//>
         <${Field} label=${f.id} hint=${f.idHint} id="source-id"><input id="source-id" required pattern="[A-Za-z0-9_.\\-]+" maxlength="64" value=${values.id}
           aria-describedby="source-id-hint" spellcheck="false" onInput=${(e) => set("id", e.target.value)} /><//>`}
-      ${fieldsOf(values.type).map(([key, label, hint, how]) => html`<${Control} key=${key} ...${{ name: key, label, hint, how }} value=${values[key]} set=${set} />`)}
+      ${fieldsOf(values.type).map(([key, label, hint, how]) => (how !== "models" || models.length > 1) && html`<${Control} key=${key} ...${{ name: key, label, hint, how, models }} value=${values[key]} set=${set} />`)}
       <details class="field wide-field"><summary>${f.more}</summary>
         <textarea aria-label=${f.more} rows="5" spellcheck="false" value=${others} aria-describedby="source-more-hint"
           onInput=${(e) => { setState((before) => ({ ...before, others: e.target.value })); setAnswer(null); }}></textarea>
@@ -174,11 +183,18 @@ export function SourceForm({ daemons, opened = null, onClose, onDone }) {
     </form><//>`;
 }
 
-function Control({ name, label, hint, how, value, set }) {
+function Control({ name, label, hint, how, models, value, set }) {
   const id = `source-${name}`;
   const described = hint ? { "aria-describedby": `${id}-hint` } : {};
   if (how === "flag") {
     return html`<label class="switch field"><input type="checkbox" role="switch" checked=${value ?? false} onChange=${(e) => set(name, e.target.checked)} /><span>${label}</span></label>`;
+  }
+  if (how === "models") {
+    const chosen = value || [];
+    const choose = (one, on) => set(name, on ? [...chosen, one] : chosen.filter((other) => other !== one));
+    return html`<fieldset class="field" ...${described}><legend>${label}</legend>
+      ${[...new Set([...models, ...chosen])].map((one) => html`<label class="switch" key=${one}><input type="checkbox" checked=${chosen.includes(one)} onChange=${(e) => choose(one, e.target.checked)} />${one}</label>`)}
+      <p class="hint" id=${`${id}-hint`}>${hint}</p></fieldset>`;
   }
   const choices = how === "tracking" ? Object.entries(f.trackings) : Array.isArray(how) ? how.map((one) => [one, one]) : null;
   if (choices) {

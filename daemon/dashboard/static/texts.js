@@ -198,6 +198,7 @@ export const t = {
       user: "User", password: "Password", secretHint: "*** keeps what is set.", device: "Device", deviceHint: "A number or a path, such as 0 or /dev/video0.",
       width: "Width", height: "Height", fps: "Frames/s", objects: "Objects", maxFps: "Limit of frames/s",
       maxFpsHint: "Empty: all frames.", labels: "Labels", labelsHint: "With commas between them; empty for all.", confidence: "Confidence, from",
+      models: "Models", modelsHint: "That look at each frame. Where several do, More keys say whose boxes are tracked: {\"tracking\": {\"model\": NAME}}.",
       tracking: "Track objects", trackings: { default: "As the daemon does", true: "Yes", false: "No" },
       transport: "Transport", loop: "Play again from the start", more: "More keys", moreHint: "JSON, with the keys of config.yaml.",
       check: "Check", checking: "Checking. A camera may take a few seconds.", checkTitle: "What the check says",

@@ -1,0 +1,102 @@
+"""What events want: each asks for the time around it, and those that overlap share one clip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+ClipState = Literal["recording", "ready", "failed"]
+_MAX_EVENTS = 200  # of one clip; the first ones are named
+_MAX_OPEN = 64
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True):
+    """An event wants what was seen around it.
+
+    Attributes:
+        session: of the event; None to go by the time of day alone, for another stream than the one analysed.
+        pts: ns on the timeline of the session.
+        at: UTC ns.
+    """
+
+    event: str
+    session: str | None
+    pts: int | None
+    at: int
+
+
+class Clip(msgspec.Struct):
+    """A time that events want.
+
+    Attributes:
+        id: of its first event.
+        begin, end: BOOTTIME ns.
+        covered: ns of it that are in files.
+        told: its end, as the wire has it.
+    """
+
+    id: str
+    events: list[str]
+    begin: int
+    end: int
+    covered: int = 0
+    told: int = 0
+
+
+class Clips:
+    """Those of one source that are not over.
+
+    Args:
+        pre, post, longest: ns.
+    """
+
+    def __init__(self, pre: int, post: int, longest: int, open: list[Clip] | None = None) -> None:
+        self._pre, self._post, self._longest = pre, post, longest
+        self.open = list(open or ())
+
+    def configure(self, pre: int, post: int, longest: int) -> None:
+        self._pre, self._post, self._longest = pre, post, longest
+
+    @property
+    def pre(self) -> int:
+        return self._pre
+
+    def add(self, event: str, boot: int) -> Clip:
+        """An event at a time, BOOTTIME ns: the clip that has it from now on."""
+        begin, end = boot - self._pre, boot + self._post
+        for clip in reversed(self.open):
+            if begin <= clip.end and end >= clip.begin:
+                if end - clip.begin > self._longest:
+                    break
+                clip.begin, clip.end = min(clip.begin, begin), max(clip.end, end)
+                if len(clip.events) < _MAX_EVENTS:
+                    clip.events.append(event)
+                return clip
+        if self.open:
+            begin = max(begin, min(self.open[-1].end, boot))
+        clip = Clip(event, [event], begin, end)
+        self.open.append(clip)
+        if len(self.open) > _MAX_OPEN:
+            self.open[0].end = min(self.open[0].end, boot)
+        return clip
+
+    def wants(self, begin: int, end: int) -> bool:
+        """Whether some clip wants something between two times, BOOTTIME ns."""
+        return any(clip.begin < end and clip.end > begin for clip in self.open)
+
+    def note_written(self, begin: int, end: int) -> None:
+        """What lies between was written."""
+        for clip in self.open:
+            clip.covered += max(0, min(clip.end, end) - max(clip.begin, begin))
+
+    def take_over(self, decided: int) -> Iterator[Clip]:
+        """The clips of which everything is written or lost.
+
+        Args:
+            decided: BOOTTIME ns until which that is so.
+        """
+        over = [clip for clip in self.open if clip.end <= decided]
+        self.open = [clip for clip in self.open if clip.end > decided]
+        yield from over

@@ -1,0 +1,99 @@
+"""Samples become a fragment: its own box with the hash chain, `moof`, `mdat`. Little is copied, nothing encoded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from daemon.recording.boxes import (
+    Buffer,
+    FragmentBox,
+    SampleEntry,
+    fragment_box,
+    head_box,
+    movie_fragment,
+    read_fragment,
+)
+from daemon.recording.init_segment import InitSegment
+from daemon.recording.records import FileHead, Sample
+from daemon.recording.samples import Sampling
+
+
+class Written(NamedTuple):
+    """A fragment.
+
+    Attributes:
+        box: what it says of itself.
+        parts: its bytes; those of samples lie where they lay.
+    """
+
+    box: FragmentBox
+    parts: list[Buffer]
+
+
+class FragmentWriter:
+    """The fragments of one file.
+
+    Attributes:
+        beginning: bytes before the first fragment.
+        chain: of the last fragment that was accepted.
+    """
+
+    def __init__(self, head: FileHead, init: InitSegment) -> None:
+        self._init = init
+        self._base = init.ticks(head.base_dts)
+        self._sampling = Sampling(head.stream.codec, head.stream.extradata)
+        self._sequence = 1
+        self.beginning = init.ftyp + head_box(head) + init.moov
+        self.chain = hashlib.sha256(self.beginning).digest()
+
+    def make(
+        self, samples: Sequence[Sample], *, number: int, begin: int, begin_boot: int, end: int, claimed: bool
+    ) -> Written:
+        """The next fragment; `accept` follows when it is on disk.
+
+        Raises:
+            BoxError: a time does not fit.
+        """
+        parts: list[Buffer] = [b"", b""]
+        sizes = [self._sampling.add(sample, parts) for sample in samples]
+        decode_time, entries = self._entries(samples, sizes)
+        parts[1] = movie_fragment(self._sequence, decode_time, entries)
+        pts = min(sample.pts for sample in samples)
+        box = FragmentBox(
+            claimed=claimed,
+            key=samples[0].key,
+            packets=len(samples),
+            number=number,
+            begin=begin,
+            begin_boot=begin_boot,
+            end=end,
+            pts=pts,
+            duration=max(sample.pts + sample.duration for sample in samples) - pts,
+            media_bytes=len(parts[1]) + sum(sizes),
+            before=self.chain,
+            chain=b"",
+        )
+        parts[0] = fragment_box(box, parts[1:])
+        made = read_fragment(parts[0])
+        assert made is not None  # noqa: S101 - for types
+        return Written(made, parts)
+
+    def accept(self, written: Written) -> None:
+        """The fragment is in the file."""
+        self._sequence += 1
+        self.chain = written.box.chain
+
+    def _entries(self, samples: Sequence[Sample], sizes: Sequence[int]) -> tuple[int, list[SampleEntry]]:
+        """The first time of decoding, and the rows of all; times of decoding never go back, those of pictures stay."""
+        ticks, base = self._init.ticks, self._base
+        at = first = max(0, ticks(samples[0].dts) - base)
+        entries: list[SampleEntry] = []
+        for number, (sample, size) in enumerate(zip(samples, sizes)):
+            is_last = number + 1 == len(samples)
+            following = ticks(sample.dts + sample.duration if is_last else samples[number + 1].dts) - base
+            duration = max(0, following - at)
+            entries.append(SampleEntry(duration, size, sample.key, ticks(sample.pts) - base - at))
+            at += duration
+        return first, entries

@@ -1,0 +1,163 @@
+"""A store that can be written to now: its folder, its index, and what goes to make room."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple
+
+from daemon.recording.assembly import Chunk
+from daemon.recording.boxes import BoxError
+from daemon.recording.causes import Cause
+from daemon.recording.errors import StoreFullError
+from daemon.recording.index import Index
+from daemon.recording.reconcile import reconcile
+from daemon.recording.recording_file import RecordingFile
+from daemon.recording.records import FileFacts, FileHead, Gap
+from daemon.recording.retention import Retention, Rules
+from daemon.recording.scan import claim as claim_in
+from daemon.recording.scan import scan
+from daemon.recording.store import Store
+
+_ROOM_BYTES = 4 << 20  # made at once when there is none
+_MAX_TROUBLES = 64
+
+
+class _Trouble(NamedTuple):
+    """A time in which nothing could be written; UTC ns."""
+
+    begin: int
+    end: int
+    cause: Cause
+    detail: str | None
+
+
+class Troubles:
+    """When nothing could be written, and why: what a ring lost meanwhile has that cause."""
+
+    def __init__(self) -> None:
+        self._rows: deque[_Trouble] = deque(maxlen=_MAX_TROUBLES)
+
+    def add(self, begin: int, end: int, cause: Cause, detail: str | None = None) -> None:
+        """One that goes on may be added again and again."""
+        if self._rows and (self._rows[-1].begin, self._rows[-1].cause) == (begin, cause):
+            self._rows.pop()
+        self._rows.append(_Trouble(begin, end, cause, detail))
+
+    def at(self, utc: int) -> tuple[Cause, str | None] | None:
+        for row in reversed(self._rows):
+            if row.begin <= utc <= row.end:
+                return row.cause, row.detail
+        return None
+
+
+class OpenStore:
+    """One thread uses it.
+
+    Raises:
+        StoreError: it cannot be used now.
+    """
+
+    def __init__(self, store: Store, rules: Rules, troubles: Troubles) -> None:
+        self.store, self._troubles = store, troubles
+        store.claim()
+        self.index = Index(store)
+        self._reconcile()
+        self.retention = Retention(store, self.index, rules)
+
+    @property
+    def uuid(self) -> str:
+        return self.store.uuid
+
+    def follow_index(self) -> None:
+        """The index may have been lost, or replaced, meanwhile."""
+        self.index.sizes()
+        if self.index.is_behind:
+            self._reconcile()
+
+    def _reconcile(self) -> None:
+        if self.index.is_behind or any(facts.reason is None for facts in self.index.files()):
+            reconcile(self.store, self.index)
+
+    def create(self, head: FileHead, first: memoryview) -> RecordingFile:
+        """See `RecordingFile.create`; makes room."""
+        try:
+            return RecordingFile.create(self.store, head, first)
+        except StoreFullError:
+            self._make_room(head.source, _ROOM_BYTES)
+            return RecordingFile.create(self.store, head, first)
+
+    def append(self, file: RecordingFile, chunk: Chunk, *, claimed: bool) -> None:
+        """Append a chunk, and make room for it as long as something may go.
+
+        Raises:
+            StoreError: it is not written.
+        """
+        size = sum(len(sample.data) for sample in chunk.samples)
+        while True:
+            try:
+                file.append(
+                    chunk.samples, number=chunk.number, begin=chunk.begin, begin_boot=chunk.begin_boot, end=chunk.end,
+                    claimed=claimed,
+                )  # fmt: skip
+                return
+            except StoreFullError:
+                self._make_room(file.head.source, max(size, _ROOM_BYTES))
+
+    def claim(self, source: str, begin: int, end: int, but: str | None) -> None:
+        """Mark what an event wants in files that are written no more.
+
+        Args:
+            begin, end: UTC ns.
+            but: a path that is left out.
+        """
+        for facts in self.index.files(source, begin, end):
+            if facts.path == but:
+                continue
+            try:
+                found = claim_in(self.store, facts.path, begin, end)
+            except (BoxError, FileNotFoundError):
+                continue
+            if found is not None:
+                self.index.add_file(found.facts, found.head.gaps)
+
+    def trouble_at(self, utc: int) -> tuple[Cause, str | None] | None:
+        """Why nothing could be written then."""
+        return self._troubles.at(utc)
+
+    def written_by(self, facts: FileFacts, instance: str) -> int:
+        """The number after the last packet that a run of the daemon has written into a file; 0 for another's."""
+        try:
+            found = scan(self.store, facts.path)
+        except (BoxError, FileNotFoundError):
+            return 0
+        return found.head.number + facts.packets if found.head.instance == instance else 0
+
+    def put_gap(self, source: str, gap: Gap | None) -> None:
+        """The gap that goes on."""
+        self.index.put_open_gap(source, gap)
+
+    def close(self) -> None:
+        self.index.close()
+        self.store.close()
+
+    def _make_room(self, source: str, size: int) -> None:
+        """
+        Raises:
+            StoreFullError: nothing more may go.
+        """
+        if not self.retention.make_room(size, source):
+            raise StoreFullError(f"{self.store.path}: no room, and nothing that may be deleted")
+
+
+def open_store(path: str, rules: Rules, troubles: Troubles, *, must_be_mount: bool, uuid: str | None) -> OpenStore:
+    """
+    Raises:
+        StoreError: it cannot be used now.
+    """
+    store = Store.open(Path(path), must_be_mount=must_be_mount, uuid=uuid)
+    try:
+        return OpenStore(store, rules, troubles)
+    except BaseException:
+        store.close()
+        raise

@@ -1,0 +1,116 @@
+"""The index follows the files: those that it does not know, or not as they are, and those that are gone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from daemon.recording.boxes import BoxError
+from daemon.recording.errors import StoreError
+from daemon.recording.index import Index
+from daemon.recording.records import FileFacts, Gap
+from daemon.recording.scan import is_left, recover, scan
+from daemon.recording.store import Store
+
+_Row = tuple[FileFacts, Sequence[Gap]]
+
+
+@dataclass
+class Reconciled:
+    """What was done.
+
+    Attributes:
+        added, removed: files, of the index.
+        recovered: files that were not finished, and have a tail now.
+        problems: files that cannot be read, with the reason.
+    """
+
+    added: int = 0
+    removed: int = 0
+    recovered: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+def reconcile(store: Store, index: Index) -> Reconciled:
+    """Add files that the index does not know or that were not finished, and drop rows of files that are gone.
+
+    No file is deleted, but for empty ones that nobody writes.
+
+    Raises:
+        StoreError: the index cannot be written.
+    """
+    done = Reconciled()
+    known = {facts.path: facts for facts in index.files()}
+    there = set(store.files())
+    unknown = sorted(path for path in there if path not in known or known[path].reason is None)
+    rows = list(_rows(store, unknown, done))
+    if rows:
+        index.add_files(rows)
+    for path in sorted(known.keys() - there):
+        index.remove_file(known[path].id)
+    done.added = sum(row[0].path not in known for row in rows)
+    done.removed = len(known.keys() - there)
+    index.mark_known()
+    return done
+
+
+def rebuild(store: Store, index: Index) -> Reconciled:
+    """Make the index anew from the files, while a recorder may write: what it finishes meanwhile is in it, too.
+
+    Raises:
+        StoreError: the index cannot be written.
+    """
+    done = Reconciled()
+    before = len(index.files())
+    first = {row[0].path: row for row in _rows(store, store.files(), done)}
+
+    def rows() -> Iterator[_Row]:
+        there = list(store.files())
+        new = [path for path in there if path not in first or first[path][0].reason is None]
+        again = {row[0].path: row for row in _rows(store, new, done)}
+        for path in there:
+            row = again.get(path) or first.get(path)
+            if row is not None:
+                done.added += 1
+                yield row
+
+    index.replace_files(rows)
+    done.removed = max(0, before - done.added)
+    index.mark_known()
+    return done
+
+
+def _rows(store: Store, paths: Iterator[str] | Sequence[str], done: Reconciled) -> Iterator[_Row]:
+    for path in paths:
+        try:
+            found = scan(store, path)
+            if found.tail is None:
+                recovered = recover(store, path)
+                done.recovered += recovered is not None
+                found = recovered or scan(store, path)
+        except FileNotFoundError:
+            continue
+        except BoxError as error:
+            if not _is_removed(store, path):
+                done.problems[path] = str(error)
+            continue
+        except StoreError as error:  # it is read, but cannot be finished now
+            try:
+                found = scan(store, path)
+            except (BoxError, StoreError, FileNotFoundError):
+                done.problems[path] = str(error)
+                continue
+        yield found.facts, found.head.gaps
+
+
+def _is_removed(store: Store, path: str) -> bool:
+    """Remove an empty file: a recorder was killed after it had made it."""
+    with suppress(OSError), store.opened(path, os.O_RDWR) as file:
+        if os.fstat(file).st_size == 0 and is_left(file):
+            *folders, name = path.split("/")
+            with store.folder(*folders) as folder:
+                os.unlink(name, dir_fd=folder)
+            return True
+    return False

@@ -1,0 +1,243 @@
+"""All sources of one store, turn by turn; what to do while the store cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from daemon.clock import Clock, boot_id, boottime_ns
+from daemon.errors import LookoutError
+from daemon.recording.causes import Cause
+from daemon.recording.clips import Claim, Clip
+from daemon.recording.errors import StoreError
+from daemon.recording.open_store import OpenStore, Troubles, open_store
+from daemon.recording.retention import Rules
+from daemon.recording.source_recorder import Account, Settings, SourceRecorder
+
+log = structlog.get_logger(__name__)
+_SECOND_NS = 1_000_000_000
+_FIRST_PAUSE_NS, _MAX_PAUSE_NS = _SECOND_NS // 2, 5 * _SECOND_NS
+_HUNG_S = 5.0  # a turn that took longer was a hang of the file system
+_BOOKS_NS = 5 * _SECOND_NS
+_TRUST_NS = 24 * 3600 * _SECOND_NS  # the age of footage counts so long after the clock was set ahead
+_JUMP_NS = 60 * _SECOND_NS
+
+
+@dataclass(frozen=True)
+class StorePlace:
+    """Where a store is, and what may be in it.
+
+    Attributes:
+        uuid: as it was found before; None at the first time.
+        down_since: UTC ns, when the process before ended; None for the first.
+    """
+
+    path: str
+    must_be_mount: bool
+    rules: Rules
+    uuid: str | None = None
+    down_since: int | None = None
+
+
+class Recorder:
+    """One thread uses it.
+
+    Args:
+        instance: id of the daemon's run.
+        on_clip: told of a clip that begins or is over, with its source.
+
+    Attributes:
+        trouble: why the store cannot be used; None if it can.
+        uuid: of the store, once it was found.
+    """
+
+    def __init__(
+        self,
+        place: StorePlace,
+        instance: str,
+        clock: Clock,
+        on_clip: Callable[[SourceRecorder, Clip, bool], None],
+        boottime: Callable[[], int] = boottime_ns,
+    ) -> None:
+        self._place, self._instance, self._clock, self._on_clip = place, instance, clock, on_clip
+        self._sources: dict[str, SourceRecorder] = {}
+        self._to: OpenStore | None = None
+        self._troubles = Troubles()
+        self.trouble: StoreError | None = None
+        self._trouble_since = self._retry_at = 0
+        self._pause = _FIRST_PAUSE_NS
+        self._books_at = 0
+        self._offset = clock.utc_ns() - self._boottime()
+        self._distrusted_until = 0  # BOOTTIME ns
+        self.uuid = place.uuid
+        if place.down_since is not None:
+            self._troubles.add(place.down_since, clock.utc_ns(), "recorder_down")
+
+    # --- sources ---------------------------------------------------------------------------------------------------
+
+    def record(self, source: str, settings: Settings, ring: int) -> None:
+        """
+        Raises:
+            RingError, OSError: it has no ring.
+        """
+        self.forget(source, "off", "it was added again")
+        recorder = SourceRecorder(source, ring, settings, self._instance, boot_id())
+        self._sources[source] = recorder
+        if self._to is not None:
+            recorder.begin(self._to, self._clock.utc_ns())
+            self._to.retention.set_rules(self._rules)
+
+    def configure(self, source: str, settings: Settings) -> None:
+        if known := self._sources.get(source):
+            known.configure(settings)
+            if self._to is not None:
+                self._to.retention.set_rules(self._rules)
+
+    def forget(self, source: str, cause: Cause, detail: str) -> None:
+        if known := self._sources.pop(source, None):
+            self._finish(known, cause, detail)
+
+    def note(self, source: str, at: int, cause: Cause, detail: str | None) -> None:
+        if known := self._sources.get(source):
+            known.note(at, cause, detail)
+
+    def claim(self, source: str, claim: Claim) -> None:
+        known = self._sources.get(source)
+        if known is None:
+            return
+        try:
+            clip = known.claim(claim, self._to)
+        except StoreError as error:
+            self._fail(error)
+            return
+        if clip.events == [claim.event]:
+            self._on_clip(known, clip, False)
+
+    # --- turns -----------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Take what has come, and write what is due."""
+        now, now_boot = self._clock.utc_ns(), self._boottime()
+        self._watch_clock(now, now_boot)
+        for source in self._sources.values():
+            source.take(now_boot)
+        to = self._opened(now, now_boot)
+        if to is None:
+            return
+        try:
+            for source in self._sources.values():
+                for clip in source.turn(to, now_boot):
+                    self._on_clip(source, clip, True)
+            if now_boot >= self._books_at:
+                self._books_at = now_boot + _BOOKS_NS
+                self._keep_books(to, now, now_boot)
+        except StoreError as error:
+            self._fail(error)
+        else:
+            self._recovered(now)
+        took = (self._boottime() - now_boot) / 1e9
+        if took > _HUNG_S:
+            self._troubles.add(now, self._clock.utc_ns(), "store_hung", f"a write took {took:.0f} s")
+            log.warning("the store did not answer", seconds=round(took, 1))
+
+    @property
+    def accounts(self) -> list[Account]:
+        now = self._clock.utc_ns()
+        return [source.account(now) for source in self._sources.values()]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of recordings, and free bytes of the disk; -1 if unknown."""
+        if self._to is None:
+            return 0, -1
+        try:
+            return sum(self._to.index.sizes().values()), self._to.store.free_bytes
+        except StoreError:
+            return 0, -1
+
+    def finish(self) -> None:
+        """Write what is wanted, and close all files."""
+        for source in [*self._sources]:
+            self.forget(source, "daemon_down", "it was stopped")
+        if self._to is not None:
+            self._to.close()
+            self._to = None
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _rules(self) -> Rules:
+        own: Mapping[str, int] = {
+            name: row.max_bytes for name, row in self._sources.items() if row.max_bytes is not None
+        }
+        rules = self._place.rules
+        return Rules(
+            max_bytes=rules.max_bytes, min_free_bytes=rules.min_free_bytes, max_source_bytes=own,
+            continuous_ns=rules.continuous_ns, events_ns=rules.events_ns,
+        )  # fmt: skip
+
+    def _finish(self, source: SourceRecorder, cause: Cause, detail: str) -> None:
+        try:
+            if self._to is not None:
+                source.finish(self._to, self._clock.utc_ns(), cause, detail)
+        except LookoutError as error:
+            log.warning("the last video of a source is not recorded", source=source.source, reason=str(error))
+        finally:
+            source.close()
+
+    def _opened(self, now: int, now_boot: int) -> OpenStore | None:
+        """The store, if it can be used."""
+        if self._to is not None:
+            try:
+                self._to.store.check()
+            except StoreError as error:
+                self._fail(error)
+                self._to.close()
+                self._to = None
+            else:
+                return self._to if self.trouble is None or now_boot >= self._retry_at else None
+        if now_boot < self._retry_at:
+            return None
+        place = self._place
+        try:
+            self._to = open_store(
+                place.path, self._rules, self._troubles, must_be_mount=place.must_be_mount, uuid=self.uuid
+            )
+            self.uuid = self._to.uuid
+            for source in self._sources.values():
+                source.begin(self._to, now)
+        except StoreError as error:
+            self._fail(error)
+            return None
+        return self._to
+
+    def _keep_books(self, to: OpenStore, now: int, now_boot: int) -> None:
+        to.follow_index()
+        for source in self._sources.values():
+            source.keep_books(to, now)
+        to.retention.run(now, ages=now_boot >= self._distrusted_until)
+
+    def _watch_clock(self, now: int, now_boot: int) -> None:
+        """Footage does not grow old because the clock was set ahead."""
+        step, self._offset = now - now_boot - self._offset, now - now_boot
+        if step > _JUMP_NS:
+            log.warning("the time of day was set ahead: no footage goes by its age for a day", seconds=step // 10**9)
+            self._distrusted_until = now_boot + _TRUST_NS
+
+    def _fail(self, error: StoreError) -> None:
+        now, now_boot = self._clock.utc_ns(), self._boottime()
+        if self.trouble is None or self.trouble.cause != error.cause:
+            log.warning("recording waits for its store", cause=error.cause, reason=str(error))
+            self._trouble_since, self._pause = now, _FIRST_PAUSE_NS
+        self.trouble = error
+        self._troubles.add(self._trouble_since, now, error.cause, str(error))
+        self._retry_at = now_boot + self._pause
+        self._pause = min(_MAX_PAUSE_NS, self._pause * 2)
+
+    def _recovered(self, now: int) -> None:
+        if self.trouble is not None:
+            log.info("recording goes on", after_s=round((now - self._trouble_since) / 1e9, 1))
+            self._troubles.add(self._trouble_since, now, self.trouble.cause, str(self.trouble))
+            self.trouble, self._pause = None, _FIRST_PAUSE_NS

@@ -1,0 +1,190 @@
+"""What goes when there is no room, or when it is old: the oldest first, and never what is locked or being written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+import msgspec
+
+from daemon.recording import deleted
+from daemon.recording.errors import StoreFullError
+from daemon.recording.index import Index, Place
+from daemon.recording.locks import Locks
+from daemon.recording.records import Lock
+from daemon.recording.scan import is_left
+from daemon.recording.store import VIDEO, Store, store_error
+
+TRACKS = ".trk"  # beside a file, of the same name
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of a store.
+
+    Attributes:
+        max_bytes: of all files; None for what the disk has.
+        min_free_bytes: of the disk.
+        max_source_bytes: of sources that have a limit.
+        continuous_ns, events_ns: ages at which files go that no event wants, and the others.
+    """
+
+    max_bytes: int | None = None
+    min_free_bytes: int = 0
+    max_source_bytes: Mapping[str, int] = {}
+    continuous_ns: int
+    events_ns: int
+
+
+class Retention:
+    """Deletes files of a store. One thread uses it, that of its index.
+
+    Attributes:
+        deleted_files, deleted_bytes: since it was made.
+    """
+
+    def __init__(self, store: Store, index: Index, rules: Rules) -> None:
+        self._store, self._index, self._rules = store, index, rules
+        self._locks = Locks(store)
+        self.deleted_files = self.deleted_bytes = 0
+
+    def set_rules(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def make_room(self, wanted: int, source: str | None = None, *, is_full: bool = False) -> bool:
+        """Delete until so many bytes more keep all limits.
+
+        Args:
+            source: whose own limit counts, too.
+            is_full: the disk has just refused to write, whatever it says of its room: one file goes in any case.
+
+        Returns:
+            Whether there is room; otherwise nothing more may go.
+
+        Raises:
+            StoreError: the store cannot be used.
+        """
+        own = self._rules.max_source_bytes.get(source or "")
+        if source is not None and own is not None:
+            over = self._index.sizes().get(source, 0) + wanted - own
+            if over > 0 and not self._shrink(self._index.oldest(source), over):
+                return False
+        if not self._shrink(self._index.oldest(), self._over(wanted)):
+            return False
+        missing = max(self._missing(wanted), int(is_full))
+        if missing <= 0:
+            return True
+        for place in self._index.oldest():
+            before = self.deleted_bytes
+            self._delete(place, self._locks.all())
+            # A disk may tell of the room later: what was deleted counts.
+            done = self.deleted_bytes - before
+            missing = min(self._missing(wanted), missing - done) if done else missing
+            if missing <= 0:
+                return True
+        return False
+
+    def run(self, now: int, *, ages: bool, limit: int = 64) -> int:
+        """Keep all limits as they are now; call it now and then.
+
+        Args:
+            now: UTC ns.
+            ages: the clock is to be trusted, so that what is old may go.
+            limit: files at a time, because a disk may need a while for each.
+
+        Returns:
+            How many were deleted; as many as `limit` if more are to go.
+
+        Raises:
+            StoreError: the store cannot be used.
+        """
+        before = self.deleted_files
+        sizes = self._index.sizes()
+        for source, most in self._rules.max_source_bytes.items():
+            left = limit - (self.deleted_files - before)
+            self._shrink(self._index.oldest(source), sizes.get(source, 0) - most, left)
+        if ages:
+            self._expire(now, limit - (self.deleted_files - before))
+        self.make_room(0)
+        return self.deleted_files - before
+
+    def _expire(self, now: int, limit: int) -> None:
+        locks, before = self._locks.all(), self.deleted_files
+        for place in self._index.older_than(now - self._rules.continuous_ns, now - self._rules.events_ns):
+            if self.deleted_files - before >= limit:
+                return
+            self._delete(place, locks)
+
+    def _over(self, wanted: int) -> int:
+        most = self._rules.max_bytes
+        return 0 if most is None else sum(self._index.sizes().values()) + wanted - most
+
+    def _missing(self, wanted: int) -> int:
+        return self._rules.min_free_bytes + wanted - self._store.free_bytes
+
+    def _shrink(self, places: Iterable[Place], over: int, limit: int | None = None) -> bool:
+        """Delete so many bytes; whether they are gone."""
+        if over <= 0:
+            return True
+        locks, before, files = self._locks.all(), self.deleted_bytes, self.deleted_files
+        for place in places:
+            if limit is not None and self.deleted_files - files >= limit:
+                return False
+            self._delete(place, locks)
+            if self.deleted_bytes - before >= over:
+                return True
+        return False
+
+    def _delete(self, place: Place, locks: list[Lock]) -> None:
+        """Unless it is locked or being written."""
+        if _is_locked(place, locks):
+            return
+        try:
+            with self._locks.held():
+                if _is_locked(place, self._locks.all(place.source)) or not self._is_left(place):
+                    return
+                is_long = self._remove(place)
+        except FileNotFoundError:
+            is_long = False  # somebody else was faster
+        except OSError as error:
+            raise store_error(place.path, error) from error
+        with suppress(StoreFullError):  # its row goes when there is room
+            self._index.remove_file(place.id)
+        self.deleted_files += 1
+        self.deleted_bytes += place.size
+        if is_long:
+            wanted = {facts.previous for facts in self._index.files(place.source) if facts.previous}
+            with suppress(OSError):
+                deleted.forget(self._store, place.source, wanted)
+
+    def _remove(self, place: Place) -> bool:
+        """It is noted first, so that nobody takes it for stolen; on a full disk there is only then room for the note.
+
+        Returns:
+            Whether there are many notes.
+        """
+        is_noted = is_long = False
+        with suppress(OSError):
+            is_long, is_noted = deleted.note(self._store, place.source, place.id), True
+        self._unlink(place.path)
+        if not is_noted:
+            with suppress(OSError):
+                is_long = deleted.note(self._store, place.source, place.id)
+        return is_long
+
+    def _is_left(self, place: Place) -> bool:
+        with self._store.opened(place.path, os.O_RDWR) as file:
+            return is_left(file)
+
+    def _unlink(self, path: str) -> None:
+        source, day, name = path.split("/")
+        with self._store.folder(source, day) as folder:
+            os.unlink(name, dir_fd=folder)
+            with suppress(FileNotFoundError):
+                os.unlink(name.removesuffix(VIDEO) + TRACKS, dir_fd=folder)
+        with suppress(OSError), self._store.folder(source) as folder:
+            os.rmdir(day, dir_fd=folder)  # if it was the last one of its day
+
+
+def _is_locked(place: Place, locks: list[Lock]) -> bool:
+    return any(lock.source == place.source and lock.begin < place.end and lock.end > place.begin for lock in locks)

@@ -1,0 +1,310 @@
+"""One source into one store: what is in its ring is written, released or lost, and counted."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from daemon.recording.assembly import Assembler, Break, Chunk, Place
+from daemon.recording.causes import Cause
+from daemon.recording.clips import Claim, Clip, Clips
+from daemon.recording.ring_layout import HEAD_BYTES
+from daemon.recording.ring_reader import RingReader
+from daemon.recording.source_files import Covered, SourceFiles
+
+if TYPE_CHECKING:
+    from daemon.recording.open_store import OpenStore
+
+_LATE_NS = 2_000_000_000  # an event may come so long after what it was seen in
+_STALL_NS = 2_000_000_000
+_STALL_PERIODS = 4
+_IDLE_NS = 10_000_000_000  # a file that gets nothing for so long is closed
+_FULL_SHARE = 0.7  # of a ring: what no event wants yet goes, although one might
+_READ_BYTES = 32 << 20  # of one ring in a turn
+
+
+class Settings(msgspec.Struct, frozen=True, array_like=True):
+    """How a source is recorded.
+
+    Attributes:
+        continuous: everything, not just what events want.
+        pre, post, longest: of clips, ns.
+        max_bytes: of its files in this store; None without a limit of its own.
+        same_stream: events are of the stream that is recorded.
+    """
+
+    continuous: bool
+    pre: int
+    post: int
+    longest: int
+    max_bytes: int | None = None
+    same_stream: bool = True
+
+
+class Account(msgspec.Struct, frozen=True, array_like=True):
+    """Packets received are those written, released, lost and waiting.
+
+    Attributes:
+        recorded_ns, gap_ns: of the timeline, since the daemon began.
+        cause: why nothing is recorded now; None while it is.
+    """
+
+    source: str
+    written: int
+    released: int
+    lost: dict[str, int]
+    waiting_bytes: int
+    recorded_ns: int
+    gap_ns: dict[str, int]
+    cause: str | None
+    detail: str | None
+
+
+class _Progress(msgspec.Struct):
+    """What the next process must know; it lies in the ring."""
+
+    place: Place
+    covered: Covered
+    written: int
+    released: int
+    lost: dict[str, int]
+    clips: list[Clip]
+
+
+class _Held(NamedTuple):
+    """What is not decided yet, and how far the stream has come with it."""
+
+    item: Chunk | Break
+    place: Place
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Progress).decode
+
+
+class SourceRecorder:
+    """One thread uses it.
+
+    Args:
+        ring: the descriptor of its ring.
+        instance: id of the daemon's run.
+        boot_id: of the machine's.
+
+    Attributes:
+        clips: what events want.
+    """
+
+    def __init__(self, source: str, ring: int, settings: Settings, instance: str, boot_id: str) -> None:
+        self._settings = settings
+        self._ring = RingReader(ring)
+        self._room = os.fstat(ring).st_size - HEAD_BYTES
+        known = _decode(self._ring.state) if self._ring.state else None
+        self._files = SourceFiles(source, known.covered if known else None, instance, boot_id)
+        self._at = self._tail = self._ring.tail
+        self._place = known.place if known else Place()  # at the tail
+        self._assembler = Assembler(msgspec.structs.replace(self._place))
+        self._written, self._released = (known.written, known.released) if known else (0, 0)
+        self._lost = Counter[str](known.lost if known else {})
+        self.clips = Clips(settings.pre, settings.post, settings.longest, known.clips if known else None)
+        self._held: deque[_Held] = deque()
+        self._skip_below: int | None = None  # packets that an earlier process has written; None before the store opens
+
+    # --- what others say -------------------------------------------------------------------------------------------
+
+    @property
+    def source(self) -> str:
+        return self._files.source
+
+    @property
+    def max_bytes(self) -> int | None:
+        return self._settings.max_bytes
+
+    def begin(self, to: OpenStore, now: int) -> None:
+        """The store is open, perhaps again."""
+        if self._skip_below is None:
+            self._skip_below = self._files.begin(to, now)
+
+    def configure(self, settings: Settings) -> None:
+        self._settings = settings
+        self.clips.configure(settings.pre, settings.post, settings.longest)
+
+    def note(self, at: int, cause: Cause, detail: str | None) -> None:
+        """Nothing comes from then on; UTC ns."""
+        self._files.note(at, cause, detail)
+
+    def claim(self, claim: Claim, to: OpenStore | None) -> Clip:
+        """An event wants what is around it; what is written already is marked."""
+        offset = self._assembler.place.offset or 0
+        clip = self.clips.add(claim.event, self._seen_at(claim, offset))
+        if to is not None and self._settings.continuous:
+            begin, end = clip.begin + offset, clip.end + offset
+            self._files.claim(begin, end)
+            to.claim(self.source, begin, end, self._files.path)
+        return clip
+
+    def utc_of(self, boot: int) -> int:
+        """The time of day of a BOOTTIME, ns."""
+        return boot + (self._assembler.place.offset or 0)
+
+    # --- a turn ----------------------------------------------------------------------------------------------------
+
+    def take(self, now_boot: int) -> None:
+        """Take what is in the ring, without touching the store."""
+        for record in self._ring.read(self._at, _READ_BYTES):
+            self._hold(self._assembler.add(record))
+            self._at = record.end
+        self._hold(self._assembler.cut())
+        waits = self._assembler.pending_boot
+        if waits is not None and now_boot - waits > max(_STALL_NS, _STALL_PERIODS * self._assembler.place.period):
+            self._hold(self._assembler.flush())
+
+    def turn(self, to: OpenStore, now_boot: int) -> list[Clip]:
+        """Write and release what is due.
+
+        Returns:
+            Clips that are over.
+
+        Raises:
+            StoreError: nothing more can be written now; what was not stays in the ring.
+        """
+        try:
+            while self._held and self._decide(to, now_boot):
+                self._pass()
+            if not self._held and now_boot - self._place.end_boot > _IDLE_NS:
+                self._files.close(to, "stalled")
+        finally:
+            self._commit()
+        first = self._held[0].item if self._held else None
+        decided = first.begin_boot if isinstance(first, Chunk) else now_boot
+        return list(self.clips.take_over(decided - _LATE_NS))
+
+    def keep_books(self, to: OpenStore, now: int) -> None:
+        """Every few seconds."""
+        self._files.keep_books(to, now)
+
+    def finish(self, to: OpenStore, now: int, cause: Cause, detail: str) -> None:
+        """The last turn: write what is wanted, and close the file.
+
+        Args:
+            cause, detail: why nothing more is recorded.
+
+        Raises:
+            StoreError: it cannot be written, and stays in the ring.
+        """
+        self._hold(self._assembler.flush())
+        try:
+            while self._held:
+                self._decide(to, None)
+                self._pass()
+        finally:
+            self._files.close(to, "stopped")
+            self._files.note(now, cause, detail)
+            self._commit()
+            self._files.keep_books(to, now + 1)
+
+    def account(self, now: int) -> Account:
+        """As of the last turn."""
+        recorded_ns, gap_ns, gap = self._files.figures(now)
+        waiting = self._ring.head - self._tail
+        counts = self._written, self._released, dict(self._lost), waiting, recorded_ns, gap_ns
+        return Account(self.source, *counts, gap.cause if gap else None, gap.detail if gap else None)
+
+    def close(self) -> None:
+        """Without a last turn."""
+        self._held.clear()
+        self._files.detach()
+        self._ring.close()
+
+    # --- decisions -------------------------------------------------------------------------------------------------
+
+    def _hold(self, items: Iterable[Chunk | Break]) -> None:
+        for item in items:
+            self._held.append(_Held(item, self._assembler.place))
+
+    def _pass(self) -> None:
+        """The first of what is held is decided."""
+        item, self._place = self._held.popleft()
+        self._tail = max(self._tail, item.ring_end)
+
+    def _decide(self, to: OpenStore, now_boot: int | None) -> bool:
+        """Write or release the first of what is held; False if it must wait.
+
+        Args:
+            now_boot: None at the end, when nothing waits.
+        """
+        item = self._held[0].item
+        if isinstance(item, Break):
+            self._break(to, item)
+            return True
+        if item.number < (self._skip_below or 0):
+            self._written += len(item.samples)
+            return True
+        if self._settings.continuous:
+            self._write(to, item)
+            return True
+        end_boot, is_whole = self._group_end()
+        if self.clips.wants(item.begin_boot, end_boot):
+            self._write(to, item)
+            return True
+        if now_boot is not None and not self._may_go(now_boot, end_boot, is_whole=is_whole):
+            return False
+        self._released += len(item.samples)
+        self._files.close(to, "no_event")
+        self._files.note(item.begin, "no_event")
+        return True
+
+    def _may_go(self, now_boot: int, end_boot: int, *, is_whole: bool) -> bool:
+        if self._at - self._tail > _FULL_SHARE * self._room:
+            return True
+        return is_whole and now_boot - end_boot > self.clips.pre + _LATE_NS
+
+    def _group_end(self) -> tuple[int, bool]:
+        """BOOTTIME ns at which the pictures end that need the first chunk, and whether all of them are here."""
+        end = 0
+        for number, row in enumerate(self._held):
+            if isinstance(row.item, Break) or (number and row.item.key):
+                return end, True
+            end = row.item.end_boot
+        return end, False
+
+    def _break(self, to: OpenStore, item: Break) -> None:
+        self._files.close(to, item.cause or "stream")
+        if item.cause is None:
+            return
+        cause, detail = item.cause, item.detail
+        if cause == "disk_slow":
+            cause, detail = to.trouble_at(item.at) or (cause, detail)
+        if cause in ("clock", "network"):
+            self._files.new_timeline()
+        self._files.note(item.at, cause, detail)
+        if item.packets:
+            self._lost[cause] += item.packets
+
+    def _write(self, to: OpenStore, chunk: Chunk) -> None:
+        claimed = self.clips.wants(chunk.begin_boot, chunk.end_boot)
+        if self._files.write(to, chunk, claimed=claimed):
+            self._written += len(chunk.samples)
+            self.clips.note_written(chunk.begin_boot, chunk.end_boot)
+        else:
+            self._lost["codec"] += len(chunk.samples)
+
+    def _seen_at(self, claim: Claim, offset: int) -> int:
+        """When an event was seen, BOOTTIME ns."""
+        if claim.pts is None or claim.session is None or not self._settings.same_stream:
+            return claim.at - offset
+        for row in reversed(self._held):
+            chunk = row.item
+            if isinstance(chunk, Chunk) and chunk.stream.session == claim.session:
+                return chunk.begin_boot + claim.pts - chunk.samples[0].pts
+        utc = self._files.utc_of(claim.session, claim.pts)
+        return (claim.at if utc is None else utc) - offset
+
+    def _commit(self) -> None:
+        if self._tail == self._ring.tail and not self.clips.open:
+            return
+        counts = self._written, self._released, dict(self._lost)
+        self._ring.commit(self._tail, _encode(_Progress(self._place, self._files.covered, *counts, self.clips.open)))

@@ -1,0 +1,294 @@
+"""A store: a folder that is marked as one. Paths are opened below it, and links are not followed."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import uuid as uuids
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from daemon.clock import Clock, SystemClock
+from daemon.recording.causes import Cause
+from daemon.recording.errors import StoreAwayError, StoreError, StoreFullError
+
+MARKER: Final = "lookout-store.json"
+LOCKS: Final = "locks"
+VIDEO: Final = ".mp4"
+_VERSION = 1
+_OURS = {MARKER, "lost+found"}  # of a fresh file system
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_MODE, FILE_MODE = 0o750, 0o640
+_MAX_MARKER = 4096
+_MAX_NAME = 120  # bytes, of a source's folder
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f/%\\]|^\.")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """What makes a folder a store."""
+
+    uuid: str
+    made_at: str
+    version: int = _VERSION
+
+
+class Store:
+    """An open store.
+
+    Args:
+        folder: its file descriptor, which the store closes.
+
+    Attributes:
+        path: where it was opened.
+        uuid: of its marker.
+        is_new: it was made now.
+    """
+
+    def __init__(self, path: Path, folder: int, marker: Marker, *, is_new: bool = False) -> None:
+        self.path, self.uuid, self.is_new = path, marker.uuid, is_new
+        self._folder = folder
+        self._claim: int | None = None
+        self._stat = os.stat(MARKER, dir_fd=folder, follow_symlinks=False)
+
+    @classmethod
+    def open(
+        cls, path: Path, *, must_be_mount: bool = False, uuid: str | None = None, clock: Clock | None = None
+    ) -> Store:
+        """Open a store. A folder that is empty, or is not there, becomes one, unless a mount is asked for.
+
+        Args:
+            uuid: that it must have.
+
+        Raises:
+            StoreAwayError: it is not the store; nothing was written.
+            StoreError: it cannot be used.
+        """
+        with translated(path):
+            if must_be_mount and not os.path.ismount(path):
+                raise StoreAwayError(f"{path}: nothing is mounted there, and must_be_mount is set: mount it")
+            if not must_be_mount and uuid is None and _is_unused(path):
+                return cls.init(path, clock=clock)
+            try:
+                folder = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise StoreAwayError(f"{path}: {error.strerror}") from error
+            try:
+                marker = _read_marker(path, folder)
+                if uuid is not None and marker.uuid != uuid:
+                    raise StoreAwayError(f"{path}: is another store, {marker.uuid}, and not {uuid}")
+                return cls(path, folder, marker)
+            except BaseException:
+                os.close(folder)
+                raise
+
+    @classmethod
+    def init(cls, path: Path, *, clock: Clock | None = None) -> Store:
+        """Make a folder a store.
+
+        Raises:
+            StoreError: it is one already, has something else in it, or cannot be written.
+        """
+        with translated(path):
+            path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            others = sorted(set(os.listdir(path)) - _OURS)
+            if others:
+                raise StoreError(f"{path}: is no empty folder: it has {others[0]}; name another, or empty it")
+            folder = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
+            try:
+                now = datetime.fromtimestamp((clock or SystemClock()).utc_ns() // 1_000_000_000, tz=timezone.utc)
+                marker = Marker(str(uuids.uuid4()), now.isoformat())
+                write_whole(folder, MARKER, msgspec.json.encode(marker) + b"\n", replaces=False)
+                return cls(path, folder, marker, is_new=True)
+            except FileExistsError as error:
+                os.close(folder)
+                raise StoreError(f"{path}: is a store already") from error
+            except BaseException:
+                os.close(folder)
+                raise
+
+    def claim(self) -> None:
+        """Become the only writer of the index, until this is closed or the process ends.
+
+        Raises:
+            StoreError: another process is.
+        """
+        with translated(self.path):
+            claim = os.open(MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+            try:
+                fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(claim)
+                raise StoreError(f"{self.path}: another process records into it") from error
+            except OSError:  # a file system without locks
+                os.close(claim)
+                return
+        self._claim = claim
+
+    def is_there(self) -> bool:
+        """Whether its path still leads to it: nothing was unmounted, or mounted over it."""
+        with suppress(OSError):
+            return os.path.samestat(os.stat(self.path / MARKER, follow_symlinks=False), self._stat)
+        return False
+
+    def check(self) -> None:
+        """Raises:
+        StoreAwayError: its path leads elsewhere.
+        """
+        if not self.is_there():
+            raise StoreAwayError(f"{self.path}: the store is not there any more: is it mounted?")
+
+    @property
+    def free_bytes(self) -> int:
+        """Of the disk, for us."""
+        with translated(self.path):
+            found = os.fstatvfs(self._folder)
+            return found.f_bavail * found.f_frsize
+
+    @contextmanager
+    def folder(self, *names: str, makes: bool = False) -> Iterator[int]:
+        """A folder below it, as a file descriptor.
+
+        Raises:
+            OSError: it is not there, or something else is.
+        """
+        held = os.dup(self._folder)
+        try:
+            for name in names:
+                found = _entered(held, name, makes=makes)
+                os.close(held)
+                held = found
+            yield held
+        finally:
+            os.close(held)
+
+    @contextmanager
+    def opened(self, path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+        """A file below it, as a file descriptor.
+
+        Raises:
+            OSError: it is not there, or something else is.
+        """
+        *folders, name = path.split("/")
+        with self.folder(*folders) as folder:
+            file = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE, dir_fd=folder)
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    def files(self) -> Iterator[str]:
+        """Paths of all recordings, within the store; those of a source in their order by name."""
+        for source in self._names(lambda name: name != LOCKS):
+            for day in self._names(lambda name: _DAY.fullmatch(name) is not None, source):
+                with suppress(FileNotFoundError), self.folder(source, day) as folder:
+                    names = sorted(os.listdir(folder))
+                    yield from (f"{source}/{day}/{name}" for name in names if name.endswith(VIDEO))
+
+    def close(self) -> None:
+        """A second call does nothing."""
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+    def _names(self, chosen: Callable[[str], bool], *folders: str) -> list[str]:
+        with suppress(FileNotFoundError), self.folder(*folders) as folder, os.scandir(folder) as found:
+            return sorted(row.name for row in found if row.is_dir(follow_symlinks=False) and chosen(row.name))
+        return []
+
+
+def folder_name(source: str) -> str:
+    """The folder of a source: its id, but for what a path cannot have."""
+    name = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", source)
+    if name in (LOCKS, "lost+found"):
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    if len(name.encode(errors="surrogatepass")) <= _MAX_NAME:
+        return name
+    digest = hashlib.sha256(source.encode(errors="surrogatepass")).hexdigest()[:16]
+    return f"{name.encode(errors='ignore')[: _MAX_NAME - 20].decode(errors='ignore')}%{digest}"
+
+
+@contextmanager
+def translated(place: object) -> Iterator[None]:
+    """Errors of the system become those of stores."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error(place, error) from error
+
+
+def store_error(place: object, error: OSError, cause: Cause = "disk_error") -> StoreError:
+    words = f"{place}: {error.strerror or error}"
+    if error.errno in _FULL:
+        return StoreFullError(words)
+    return StoreAwayError(words) if error.errno == errno.ESTALE else StoreError(words, cause)
+
+
+def write_whole(folder: int, name: str, content: bytes, *, replaces: bool = True) -> None:
+    """Write a small file at once: it is there whole, or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    begun = f".{name}.{os.getpid()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(begun, flags, FILE_MODE, dir_fd=folder)
+    try:
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(file, rest) :]
+            os.fsync(file)
+        finally:
+            os.close(file)
+        if not replaces and name in os.listdir(folder):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        os.replace(begun, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(begun, dir_fd=folder)
+        raise
+    os.fsync(folder)
+
+
+def _entered(folder: int, name: str, *, makes: bool) -> int:
+    if makes:
+        with suppress(FileExistsError):
+            os.mkdir(name, _FOLDER_MODE, dir_fd=folder)
+    return os.open(name, _FOLDER, dir_fd=folder)
+
+
+def _is_unused(path: Path) -> bool:
+    try:
+        return not set(os.listdir(path)) - _OURS and not (path / MARKER).exists()
+    except FileNotFoundError:
+        return True
+
+
+def _read_marker(path: Path, folder: int) -> Marker:
+    hint = f"make it one by `lookout recordings init {path}`"
+    try:
+        file = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError as error:
+        raise StoreAwayError(f"{path}: has no {MARKER}: it is not mounted, or no store yet: {hint}") from error
+    try:
+        marker = msgspec.json.decode(os.read(file, _MAX_MARKER), type=Marker)
+    except msgspec.MsgspecError as error:
+        raise StoreAwayError(f"{path / MARKER}: is no marker of a store: {error}") from error
+    finally:
+        os.close(file)
+    if marker.version != _VERSION:
+        raise StoreError(f"{path}: is a store of version {marker.version}; this Lookout knows {_VERSION}")
+    return marker

@@ -1,0 +1,84 @@
+"""What is there of a source, and why the rest is not: every instant is in a span or in a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from daemon.recording.records import FileFacts, Gap
+
+
+class Span(NamedTuple):
+    """Recorded video.
+
+    Attributes:
+        begin, end: UTC ns, within those of the file.
+    """
+
+    begin: int
+    end: int
+    file: FileFacts
+
+
+class Entry(NamedTuple):
+    """A file, and the gaps before it that its head tells."""
+
+    file: FileFacts
+    gaps: Sequence[Gap]
+
+
+def timeline(
+    entries: Iterable[Entry], begin: int, end: int, *, since: int | None = None, last: Gap | None = None
+) -> list[Span | Gap]:
+    """Spans and gaps in order, without a hole and without overlap, from `begin` up to what is known.
+
+    A time between files that no head tells of was recorded, and deleted since. What files say twice, because the clock
+    was set back, belongs to the one that begins earlier.
+
+    Args:
+        entries: all files with something within, and the next one, by their begin.
+        since: when the first recording began; None if there is none.
+        last: that goes on since the last file.
+    """
+    found: list[Span | Gap] = []
+    first = since if since is not None else (last.begin if last else begin)
+    at = _before(found, begin, min(first, end))
+    for entry in entries:
+        file = entry.file
+        if file.begin > at:
+            hole = min(file.begin, end)
+            found += _explained(entry.gaps, at, hole)
+            at = hole
+        if file.begin >= end:
+            break
+        if file.end > at:
+            until = min(file.end, end)
+            found.append(Span(at, until, file))
+            at = until
+    if last is not None and at < end:
+        until = min(last.end, end)
+        if until > at:
+            found.append(Gap(at, until, last.cause, last.detail))
+    return found
+
+
+def _before(found: list[Span | Gap], at: int, since: int) -> int:
+    """The time before the first recording of the source."""
+    if since <= at:
+        return at
+    found.append(Gap(at, since, "off", "nothing was recorded of it yet"))
+    return since
+
+
+def _explained(gaps: Sequence[Gap], begin: int, end: int) -> Iterator[Gap]:
+    at = begin
+    for gap in sorted(gaps):
+        first, last = max(gap.begin, at), min(gap.end, end)
+        if last <= first:
+            continue
+        if first > at:
+            yield Gap(at, first, "expired")
+        yield Gap(first, last, gap.cause, gap.detail)
+        at = last
+    if at < end:
+        yield Gap(at, end, "expired")
