@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 _PAST_SESSIONS = 16
 Feed = Literal["capture", "stream"]
-"""What puts packets into the rings of a source: its capture, or the process of streams that are recorded alone."""
+"""The writer of a source's rings: its capture, or the process of streams that are recorded alone."""
 Rings = Mapping[str, tuple[Ring, ...]]
 """By source, one for each of its stores."""
 
