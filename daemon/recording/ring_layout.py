@@ -5,7 +5,7 @@
     8 KiB      two slots of the reader: where it is, and what it wants to remember
     256 KiB    the data, of which byte N of all that was ever written is at N modulo the size
 
-What is ready is published by a store of eight bytes, the number of the slot that counts from then on. It is seen after
+An end publishes by a store of eight bytes: the number of the slot that counts from then on. The other end sees it after
 all that was stored before, as processors of the x86 family promise. Another family needs a barrier there.
 """
 
@@ -45,7 +45,7 @@ class RingError(LookoutError):
 
 
 class RingAccount(NamedTuple):
-    """What has gone through a ring since it was made.
+    """All that has gone through a ring since it was made.
 
     Attributes:
         packets, bytes: that were put into it.
@@ -61,7 +61,7 @@ class RingAccount(NamedTuple):
 
 
 def identity_of(fd: int) -> tuple[int, int]:
-    """What a ring's descriptors have in common, in every process."""
+    """The same for all descriptors of a ring, in every process."""
     facts = os.fstat(fd)
     return facts.st_dev, facts.st_ino
 

@@ -38,7 +38,7 @@ _decode = msgspec.msgpack.Decoder(Stream).decode
 class RingReader:
     """Takes packets out of a ring. One thread uses it.
 
-    What it was given by `commit` last is what counts: a reader that is killed is followed by one that begins there.
+    A reader that is killed is followed by one that begins where `commit` was called last.
 
     Args:
         fd: of the ring; the reader keeps a copy.
@@ -75,7 +75,7 @@ class RingReader:
         return account_of(self._map, self._words)
 
     def read(self, at: int, limit_bytes: int | None = None) -> Iterator[Record]:
-        """What lies there, up to the head as of now.
+        """The records that lie there, up to the head as of now.
 
         Args:
             at: `tail`, or the end of a record behind it.

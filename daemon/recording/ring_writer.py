@@ -45,7 +45,8 @@ _encode = msgspec.msgpack.Encoder().encode
 class RingWriter:
     """Puts packets into a ring. Any thread may use it.
 
-    From its construction on, those of before write no more: each has a token, and the ring has that of the last.
+    From its construction on, and from `attach` on, others write no more: each has a token, and the ring has that of the
+    last.
 
     Args:
         fd: of the ring; the writer keeps a copy.
@@ -63,14 +64,20 @@ class RingWriter:
         self._map, self._words, self._size = mapped(fd)
         self._lock = threading.Lock()
         self._past: deque[str] = deque(maxlen=_PAST_SESSIONS)  # sessions that others have followed
-        self._kind: tuple[object, ...] | None = None  # of the last packet: what a Stream says
-        self._token = self._words[TOKEN] = secrets.randbits(62) + 1
-        self._version: int
-        self._version, counts = newest(self._map, self._words)
-        self._head, self._packets, self._bytes, self._lost_packets, self._lost_bytes, *loss = counts
-        self._loss: tuple[int, ...] = tuple(loss)
-        self.is_full = self._loss[0] > 0
-        self._limit = 0
+        self._token = -1
+        self.attach()
+
+    def attach(self) -> None:
+        """Take the ring from another writer, if one has it by now; nothing after `close`."""
+        with self._lock:
+            if not self._token or self._words[TOKEN] == self._token:
+                return
+            self._token = self._words[TOKEN] = secrets.randbits(62) + 1
+            self._version, counts = newest(self._map, self._words)
+            self._head, self._packets, self._bytes, self._lost_packets, self._lost_bytes, *loss = counts
+            self._loss: tuple[int, ...] = tuple(loss)
+            self.is_full, self._limit = self._loss[0] > 0, 0
+            self._kind: tuple[object, ...] | None = None  # of the last packet: what a Stream says
 
     def put_packet(self, session: str, info: PacketInfo, data: ReadableBuffer, *, boot: int, utc: int) -> bool:
         """Put a packet behind those before.

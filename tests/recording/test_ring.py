@@ -141,9 +141,13 @@ def test_a_writer_that_was_left_behind_writes_no_more(ring: Ring, writer: RingWr
         assert not put(writer, 9, "a")
         assert put(successor, 1, "b")
         assert not put(writer, 9, "a")
+        writer.attach()
+        assert put(writer, 2, "c")
+        assert not put(successor, 9, "b")
+    successor.attach()
     assert not put(successor, 9, "b")  # closed
     numbers = [record.number for record in taken(reader) if isinstance(record, PacketRecord)]
-    assert numbers == [0, 1]
+    assert numbers == [0, 1, 2]
 
 
 def test_memory_is_given_back_when_it_was_read(ring: Ring, writer: RingWriter, reader: RingReader) -> None:
