@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from daemon.recording.records import FileFacts, Gap
@@ -43,7 +44,7 @@ def timeline(
     entries = [*entries]
     # Where the clock was set back, a file tells of gaps before others that come before it here.
     steps = any(entry.file.begin < other.file.begin and entry.file.begin_boot > other.file.begin_boot
-                and entry.file.boot_id == other.file.boot_id for entry, other in zip(entries, entries[1:]))  # fmt: skip
+                and entry.file.boot_id == other.file.boot_id for entry, other in pairwise(entries))  # fmt: skip
     every = [gap for entry in entries for gap in entry.gaps] if steps else []
     found: list[Span | Gap] = []
     first = since if since is not None else (last.begin if last else begin)

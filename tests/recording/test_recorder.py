@@ -67,7 +67,7 @@ def test_a_second_that_is_not_there_says_why(tmp_path: Path, camera: Clip) -> No
     assert rig.shape() == [
         ("recorded", 10), ("source_down", 5), ("no_key", 0.7), ("recorded", 9.3), ("network", 4.0), ("recorded", 10),
     ]  # fmt: skip
-    rig.wait(60)
+    rig.wait(60, turns=False)
     rig.begin_daemon()
     rig.send(5)
     rig.finish()
