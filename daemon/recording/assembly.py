@@ -146,7 +146,8 @@ class Assembler:
             self._lateness = Lateness()
         self._now.stream, self._now.needs_key, self._why = stream, True, "no_key"
         self.place = msgspec.structs.replace(self._now)
-        yield Break(self._now.end_utc, None if same else "source_down", None, 0, record.end)
+        if known is not None:
+            yield Break(self._now.end_utc, None if same else "source_down", None, 0, record.end)
 
     def _lose(self, record: LostRecord) -> Iterator[Chunk | Break]:
         yield from self.flush()

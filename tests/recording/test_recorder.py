@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def sent(found: Clip, count: int) -> list[list[str]]:
 def is_whole(rig: Rig) -> bool:
     """Whether the timeline has neither a hole nor an overlap up to now."""
     rows = rig.timeline()
-    return all(one.end == other.begin for one, other in zip(rows, rows[1:])) and all(
+    return all(one.end == other.begin for one, other in pairwise(rows)) and all(
         one.begin < one.end for one in rows
     )
 
@@ -69,6 +70,7 @@ def test_a_second_that_is_not_there_says_why(tmp_path: Path, camera: Clip) -> No
     ]  # fmt: skip
     rig.wait(60, turns=False)
     rig.begin_daemon()
+    rig.connect("cccc")
     rig.send(5)
     rig.finish()
     assert rig.shape()[-2:] == [("daemon_down", 60), ("recorded", 5)]
