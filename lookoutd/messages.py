@@ -687,7 +687,15 @@ _TYPES: dict[str, type[Any]] = {
     "clips": Clip,
     "stores": Store,
 }
-KINDS = ("detections", "status", "events", "counts", "metrics", "clips", "stores")  # that a subscriber may want of all sources
+KINDS = (
+    "detections",
+    "status",
+    "events",
+    "counts",
+    "metrics",
+    "clips",
+    "stores",
+)  # that a subscriber may want of all sources
 _HEADERS = {"packet": Packet}  # of messages on other endpoints
 _PACKET_JSON, _PACKET_MSGPACK = msgspec.json.Decoder(Packet), msgspec.msgpack.Decoder(Packet)
 _JSON = {kind: msgspec.json.Decoder(cls) for kind, cls in _TYPES.items()}

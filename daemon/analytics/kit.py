@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-def open_events(
-    core: Core, owner: Callable[[str], Owner | None] | None, clips: Clips | None = None
-) -> EventPublisher:
+def open_events(core: Core, owner: Callable[[str], Owner | None] | None, clips: Clips | None = None) -> EventPublisher:
     """
     Args:
         owner: of a source, where several daemons share them.

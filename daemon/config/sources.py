@@ -7,6 +7,7 @@ from typing import Annotated, Literal, cast, get_args
 
 import msgspec
 
+from daemon.config.recording import Mode, SourceRecord
 from daemon.config.section import (
     MAX_MODELS,
     Hits,

@@ -22,7 +22,17 @@ _HOT_KEYS = {
     "monitor": ("interval_s", "stall_after_s"),
     "record": ("mode", "pre_s", "post_s", "max_clip_s"),
 }
-_WITHOUT_RECONNECT = ("confidence", "labels", "tracking", "rules", "roi", "tiles", "input_size", "record")  # keys of a source
+# Keys of a source.
+_WITHOUT_RECONNECT = (
+    "confidence",
+    "labels",
+    "tracking",
+    "rules",
+    "roi",
+    "tiles",
+    "input_size",
+    "record",
+)  # keys of a source
 
 
 @dataclass(frozen=True)

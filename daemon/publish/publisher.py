@@ -25,6 +25,7 @@ from lookoutd.messages import (
     PublisherMetrics,
     State,
     Status,
+    Store,
     VideoFormat,
     topic,
     watched_source,

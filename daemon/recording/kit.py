@@ -29,14 +29,18 @@ def open_recording(core: Core, owner: Callable[[str], Owner | None] | None) -> R
     from daemon.recording.directory import RingDirectory
     from daemon.recording.recording import Recording
     from daemon.recording.streams.main import StreamsOrder
-    from daemon.recording.streams.process import StreamsProcess
+    from daemon.recording.streams.process import StreamsProcess, StreamState
     from daemon.recording.streams.stream import StreamRules
 
     config, life, runtime = core.config, core.life, core.runtime
     directory = RingDirectory()
     stores: dict[str, StoreProcess] = {}
     rules = StreamRules(config.reconnect, config.monitor.stall_after_s)
-    streams = StreamsProcess(directory, StreamsOrder(rules, config.log), lambda told: recording.on_stream(told), runtime)
+
+    def _on_stream(told: StreamState) -> None:
+        recording.on_stream(told)
+
+    streams = StreamsProcess(directory, StreamsOrder(rules, config.log), _on_stream, runtime)
     for name, store in config.record.stores.items():
         stores[name] = _store_process(core, name, store, lambda: recording)
         log.info("recordings", store=name, path=str(store.path))

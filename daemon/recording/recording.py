@@ -43,6 +43,9 @@ class Recording:
     Args:
         stores, streams: its processes.
         owner: of a source, where several daemons share them.
+
+    Attributes:
+        packets: where captures put theirs.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class Recording:
         streams: StreamsProcess,
         owner: Callable[[str], Owner | None] | None,
     ) -> None:
-        self._core, self._directory, self._stores, self._streams = core, directory, stores, streams
+        self._core, self.packets, self._stores, self._streams = core, directory, stores, streams
         self._owner, self._clock = owner, core.runtime.clock
         self._plans: dict[str, Plan] = {}
         self._own_streams: dict[str, AvConfig] = {}  # of `record.url`, by source
@@ -73,7 +76,7 @@ class Recording:
                 if store not in plans.get(source, {}):
                     detail = "it was switched off" if source in there else "the source was removed"
                     self._stores[store].forget(source, "off", detail)
-                    self._directory.drop(source, store)
+                    self.packets.drop(source, store)
         for source, plan in plans.items():
             feed = "stream" if source in streams else "capture"
             for store, settings in plan.items():
@@ -84,7 +87,7 @@ class Recording:
     def _record(self, source: str, store: str, settings: Settings, size: int, feed: str) -> None:
         known = self._plans.get(source, {}).get(store)
         try:
-            ring = self._directory.keep(source, store, size, "stream" if feed == "stream" else "capture")
+            ring = self.packets.keep(source, store, size, "stream" if feed == "stream" else "capture")
         except OSError as error:
             log.error("a source cannot be recorded", source=source, store=store, reason=error.strerror)
             return
@@ -160,7 +163,7 @@ class Recording:
 
     @property
     def pids(self) -> list[int]:
-        return [pid for part in (*self._stores.values(), self._streams) for pid in part.pids]
+        return [pid for store in self._stores.values() for pid in store.pids] + self._streams.pids
 
 
 def plan_of(config: Config, source: SourceConfig) -> Plan:
