@@ -33,7 +33,8 @@ from daemon.recording.ring_layout import (
 )
 from daemon.recording.ring_space import JUMP, give_back, place_of, runs_of
 
-_SPARE_BYTES = 512 << 10  # of memory that is kept beside twice what waits
+_SPARE_BYTES = 512 << 10  # of memory that is kept beside twice what waits, or what usually comes in a turn
+_MOST_USUAL_BYTES = 4 << 20
 _decode = msgspec.msgpack.Decoder(Stream).decode
 
 
@@ -59,6 +60,7 @@ class RingReader:
         at = READER_SLOTS[self._version & 1]
         self.tail, count = READER.unpack_from(self._map, at)
         self._state = bytes(self._map[at + READER.size : at + READER.size + count])
+        self._usual = 0  # bytes of a commit
         self._give_back()  # the reader before may have been killed before it did
 
     @property
@@ -132,6 +134,7 @@ class RingReader:
         at += READER.size
         self._map[at : at + len(state)] = state
         self._words[COMMITTED] = version
+        self._usual += (min(tail - self.tail, _MOST_USUAL_BYTES) - self._usual) // 4
         self._version, self.tail, self._state = version, tail, state
         self._give_back()
 
@@ -142,7 +145,7 @@ class RingReader:
 
     def _give_back(self) -> None:
         """Give the memory back of what was read, as far as it is not needed again soon, and the room to the writer."""
-        at, keep = self._words[TAIL], 2 * (self.head - self.tail) + _SPARE_BYTES
+        at, keep = self._words[TAIL], 2 * max(self.head - self.tail, self._usual) + _SPARE_BYTES
         runs = runs_of(self._map, self._words)
         for run, after in zip_longest(runs, runs[1:]):
             end = self.tail if after is None else min(self.tail, after.begin)
