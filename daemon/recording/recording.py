@@ -108,7 +108,7 @@ class Recording:
         self._note(told.source, told.state, told.reason, told.utc)
 
     def _note(self, source: str, state: State, reason: str | None, at: int) -> None:
-        if state == "up":
+        if state in ("up", "connecting"):  # why it connects was told before
             return
         for store in self._plans.get(source, ()):
             self._stores[store].note(source, at, "source_down", reason or _words(state))
@@ -218,4 +218,4 @@ def _path(source: str, event: str) -> str:
 
 
 def _words(state: State) -> str:
-    return {"connecting": "it is connecting", "stalled": "no picture comes", "ended": "it has ended"}.get(state, state)
+    return {"stalled": "no picture comes", "ended": "it has ended"}.get(state, state)
