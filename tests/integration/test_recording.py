@@ -71,6 +71,50 @@ def test_every_packet_is_in_the_files_once(
     stored.check_sound()
 
 
+def test_an_event_has_its_clip(tmp_path: Path, folder_of_all: Path) -> None:
+    """Two that come close together share one, a later one has its own. Nothing else is kept."""
+    video = clips.once(folder_of_all, "flashes.mkv", _flashes)
+    server = RtspServer({"cam": video})
+    rules = [{"name": "seen", "type": "object", "labels": ["bright"]}]
+    source = {"id": "cam", "type": "av", "url": server.url("cam"), "rules": rules}
+    model = {"path": "none", "backend": "fake", "confidence": 0.8}
+    config = _config(tmp_path, [source], record={"mode": "events", "pre_s": 1.0, "post_s": 0.5}, model=model)
+    config["tracking"] = {"enabled": True, "floor": 0.8, "timeout_s": 0.2, "memory_s": 0.2}
+    stored = Stored(tmp_path / "store")
+    try:
+        with Lookout(tmp_path, config) as lookout, lookout.subscribe("events", "clips", "status") as subscriber:
+            ready: list[Clip] = []
+            messages = receive_until(subscriber, partial(_is_ready, ready, 2))
+            rows = stored.check_whole("cam")
+            assert lookout.stop() == 0
+    finally:
+        server.kill()
+    events = [row for row in messages if isinstance(row, Event)]
+    told = [row for row in messages if isinstance(row, Clip)]
+    assert [row.phase for row in events] == ["appeared", "left"] * 3
+    assert [row.events for row in ready] == [[row.id for row in part] for part in (events[:4], events[4:])]
+    for event in events:
+        assert event.clip == f"/api/v1/recordings/cam/clip.mp4?event={event.id}"
+    for clip in ready:
+        mine = [row for row in told if row.id == clip.id]
+        assert [row.state for row in mine] == ["recording", "ready"]
+        assert clip.path == next(row.clip for row in events if row.id == clip.id)
+        first, last = (next(row.at for row in events if row.id == clip.events[at]) for at in (0, -1))
+        assert abs(clip.begin - first + SECOND) < SECOND // 5  # clocks of an event and of a packet
+        assert abs(clip.end - last - SECOND // 2) < SECOND // 5
+        assert clip.covered >= 0.99 * (clip.end - clip.begin)
+        within = [row for row in rows if row.end > clip.begin and row.begin < clip.end]
+        assert not any(isinstance(row, Gap) for row in within), within
+    assert {row.cause for row in rows if isinstance(row, Gap)} == {"source_down", "no_event"}
+    stored.check_sound()
+
+
+def _is_ready(found: list[Clip], count: int, message: Message) -> bool:
+    """Whether so many clips are ready."""
+    found += [message] if isinstance(message, Clip) and message.state != "recording" else []
+    return len(found) == count
+
+
 def _config(folder: Path, sources: list[dict[str, Any]], record: dict[str, Any], **more: Any) -> dict[str, object]:
     stores = {"main": {"path": str(folder / "store"), "min_free_gib": 0}}
     return {
@@ -87,11 +131,11 @@ def _ends_with(stored: Stored, source: str) -> bool:
     return bool(stored.files(source)) and stored.files(source)[0].reason is not None
 
 
-def _flashes(path: Path, at: tuple[float, ...] = ()) -> None:
+def _flashes(path: Path) -> None:
     """The middle is grey, and white for half a second at some times: the fake detector sees something."""
     grey, white = ("drawbox=iw/4:ih/4:iw/2:ih/2:{}:fill".format(colour) for colour in ("gray", "white"))
-    shown = "+".join(rf"between(t\,{begin}\,{begin + 0.5})" for begin in at)
+    shown = "+".join(rf"between(t\,{begin}\,{begin + 0.5})" for begin in (2.0, 3.0, 7.5))
     clips.ffmpeg(
-        "-f", "lavfi", "-i", f"testsrc2=size=320x180:rate=15:duration=16,{grey},{white}:enable='{shown}'",
+        "-f", "lavfi", "-i", f"testsrc2=size=320x180:rate=15:duration=12,{grey},{white}:enable='{shown}'",
         "-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-g", "15", "-pix_fmt", "yuv420p", path,
     )  # fmt: skip
