@@ -67,7 +67,7 @@ def test_the_detector_finds_what_the_head_finds(name: str, tmp_path: Path) -> No
     detector = OrtDetector(options)
     lane = detector.lane()
     assert (detector.info.head, detector.head.spec) == (head.name, head.spec)
-    for number in range(0, 60, 3):
+    for number in range(0, 60, 10):
         pixels = picture(number)
         planes = lane.preprocess([HostImage(pixels)]).copy()
         assert np.abs(planes[0] - preprocess(pixels, head.spec)).max() < 2 * max(head.spec.scale)
