@@ -7,7 +7,7 @@ from pathlib import Path
 
 from daemon.sources.scene import Scene
 
-FPS = 15
+FPS = 8
 SEED = 1791  # a yellow car, a cyan car and a purple bus on the grey street, each in a band of its own
 OBJECTS = 3
 
