@@ -62,12 +62,19 @@ class Store:
 
     @classmethod
     def open(
-        cls, path: Path, *, must_be_mount: bool = False, uuid: str | None = None, clock: Clock | None = None
+        cls,
+        path: Path,
+        *,
+        must_be_mount: bool = False,
+        uuid: str | None = None,
+        clock: Clock | None = None,
+        makes: bool = True,
     ) -> Store:
         """Open a store. A folder that is empty, or is not there, becomes one, unless a mount is asked for.
 
         Args:
             uuid: that it must have.
+            makes: whether a folder may become one.
 
         Raises:
             StoreAwayError: it is not the store; nothing was written.
@@ -76,7 +83,7 @@ class Store:
         with translated(path):
             if must_be_mount and not os.path.ismount(path):
                 raise StoreAwayError(f"{path}: nothing is mounted there, and must_be_mount is set: mount it")
-            if not must_be_mount and uuid is None and _is_unused(path):
+            if makes and not must_be_mount and uuid is None and _is_unused(path):
                 return cls.init(path, clock=clock)
             try:
                 folder = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
