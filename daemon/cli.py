@@ -18,6 +18,7 @@ from daemon.commands.groups.engine import engine
 from daemon.commands.groups.fleet import fleet
 from daemon.commands.groups.keys import keys
 from daemon.commands.groups.model import model
+from daemon.commands.groups.recordings import recordings
 from daemon.errors import LookoutError, OutputError
 from daemon.redact import printable, scrub
 from daemon.system.signals import leave
@@ -127,6 +128,7 @@ for command in (
     engine,
     keys,
     fleet,
+    recordings,
     bench,
 ):
     cli.add_command(command)

@@ -8,11 +8,10 @@ import threading
 import time
 from contextlib import suppress
 from datetime import datetime, timezone
-from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-_ISO = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_WITH_ZONE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -76,24 +75,36 @@ def boottime_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-@cache
-def boot_id() -> str:
-    """Of this run of the machine: BOOTTIME of another one says nothing."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
 def utc_text(utc_ns: int) -> str:
     """A time of `Clock.utc_ns` as people read it, to the second."""
     return datetime.fromtimestamp(utc_ns // 1_000_000_000, tz=timezone.utc).isoformat(timespec="seconds")
 
 
+def local_text(utc_ns: int) -> str:
+    """The same by the clock on the wall."""
+    return datetime.fromtimestamp(utc_ns // 1_000_000_000, tz=timezone.utc).astimezone().isoformat(" ", "seconds")
+
+
 def utc_of(text: str) -> int:
-    """UTC ns of a time as ISO 8601 with its zone, such as 2026-11-26T10:30:00.250Z or 2026-11-26T11:30:00+01:00.
+    """A time in ISO 8601, local unless it says otherwise, as ns since 1970, to the millisecond.
 
     Raises:
         ValueError: it is none.
     """
-    found = _ISO.fullmatch(text)
+    try:
+        found = datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in ("Z", "z") else text)
+        return round(found.astimezone(timezone.utc).timestamp() * 1000) * 1_000_000
+    except (OverflowError, OSError) as error:
+        raise ValueError(str(error)) from error
+
+
+def utc_with_zone(text: str) -> int:
+    """UTC ns of a time in ISO 8601 that says its zone, such as 2026-11-26T10:30:00.250Z or 2026-11-26T11:30:00+01:00.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _WITH_ZONE.fullmatch(text)
     if found is None:
         raise ValueError("not a date, a time and a zone")
     day, fraction, zone = found.groups()

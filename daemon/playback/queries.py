@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from daemon.clock import utc_of
+from daemon.clock import utc_with_zone
 from daemon.http.operation import Parameter
 
 _EARLIEST, _LATEST = 10**17, (1 << 63) - 1  # ns: 1973, and the last that SQLite holds
@@ -89,7 +89,7 @@ def time_of(name: str, value: str | int) -> int:
     """
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
         try:
-            found = utc_of(value)
+            found = utc_with_zone(value)
         except ValueError as error:
             hint = "; a + in an address is written %2B" if " " in value else ""
             raise HTTPException(

@@ -46,7 +46,7 @@ class BoxError(ValueError):
 
 
 class FragmentBox(NamedTuple):
-    """What a fragment says of itself.
+    """The box before a fragment.
 
     Attributes:
         claimed: an event wants it.
@@ -219,7 +219,7 @@ def boxes(data: Buffer, offset: int = 0) -> Iterator[tuple[bytes, int, int]]:
 
 
 def read_head(data: Buffer) -> tuple[FileHead, int] | None:
-    """What a file says of itself at its beginning, and the offset of the first fragment; None if more bytes are needed.
+    """The head of a file, and the offset of the first fragment; None if more bytes are needed.
 
     Args:
         data: the beginning of a file.

@@ -1,4 +1,4 @@
-"""What goes wrong with a store."""
+"""Trouble of a store."""
 
 from __future__ import annotations
 

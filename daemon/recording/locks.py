@@ -14,7 +14,7 @@ import msgspec
 
 from daemon.recording.errors import StoreError
 from daemon.recording.records import Lock
-from daemon.recording.store import FILE_MODE, LOCKS, Store, translated, write_whole
+from daemon.recording.store import FILE_MODE, LOCKS, Store, give, translated, write_whole
 
 _GUARD: Final = ".lock"
 _NAME = re.compile(r"[0-9a-f]{16}\.json")
@@ -91,6 +91,7 @@ class Locks:
             with suppress(OSError):  # a full disk, where nobody can add one; a file system without locks
                 with self._store.folder(LOCKS, makes=True) as folder:
                     guard = os.open(_GUARD, flags, FILE_MODE, dir_fd=folder)
+                    give(guard, folder)
                 stack.callback(os.close, guard)
                 fcntl.flock(guard, fcntl.LOCK_EX)
             yield

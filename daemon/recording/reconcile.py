@@ -19,7 +19,7 @@ _Row = tuple[FileFacts, Sequence[Gap]]
 
 @dataclass
 class Reconciled:
-    """What was done.
+    """An account of it.
 
     Attributes:
         added, removed: files, of the index.

@@ -8,9 +8,9 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timezone
 from typing import Final
 
+from daemon.clock import utc_text
 from daemon.recording.boxes import BoxError, Buffer, claimed_at, tail_box
 from daemon.recording.errors import StoreError
 from daemon.recording.fragment_writer import FragmentWriter
@@ -263,10 +263,9 @@ def tail_of(fragments: Sequence[FragmentRow], chain: bytes, reason: str, end: in
 
 def _created(store: Store, head: FileHead) -> tuple[str, int]:
     """A new file of a name that no other has, locked."""
-    seconds, rest = divmod(head.begin, 1_000_000_000)
-    at = datetime.fromtimestamp(seconds, tz=timezone.utc)
-    source, day = folder_name(head.source), at.strftime("%Y-%m-%d")
-    begun = f"{at:%H%M%S}.{rest // 1_000_000:03d}Z-{_UNSAFE.sub('', head.session)[:32]}"
+    day, time = utc_text(head.begin)[:19].split("T")
+    source, rest = folder_name(head.source), head.begin % 1_000_000_000 // 1_000_000
+    begun = f"{time.replace(':', '')}.{rest:03d}Z-{_UNSAFE.sub('', head.session)[:32]}"
     with translated(f"{store.path}/{source}/{day}"), store.folder(source, day, makes=True) as folder:
         for number in range(_MAX_SAME):
             name = f"{begun}-{number}{VIDEO}"

@@ -1,4 +1,4 @@
-"""What lies in a ring, and what files say of themselves."""
+"""The content of rings, and the facts that files tell of themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from daemon.recording.causes import Cause
 
 
 class Stream(msgspec.Struct, frozen=True, gc=False):
-    """What the packets that follow have in common; see `daemon.sources.port.PacketInfo`.
+    """The facts that the packets which follow have in common; see `daemon.sources.port.PacketInfo`.
 
     Attributes:
         session: of the connection.
@@ -105,7 +105,7 @@ class Gap(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class FileHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says of itself when it is made.
+    """The facts that a file tells from its first byte on.
 
     Attributes:
         id: 8 random bytes as hexadecimal digits.
@@ -175,7 +175,7 @@ class FragmentRow(NamedTuple):
 
 
 class FileTail(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says of itself at its end.
+    """The facts that a file tells at its end.
 
     Attributes:
         end: UTC ns.

@@ -1,4 +1,4 @@
-"""What goes when there is no room, or when it is old: the oldest first, and never what is locked or being written."""
+"""Files go when there is no room, or when they are old: the oldest first, and none that is locked or written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file says of itself, also one that was not finished; and the repair of such a one."""
+"""Facts of a file, also of one that was not finished; and the repair of such a one."""
 
 from __future__ import annotations
 

@@ -10,13 +10,12 @@ import re
 import uuid as uuids
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from daemon.clock import Clock, SystemClock
+from daemon.clock import Clock, SystemClock, utc_text
 from daemon.recording.causes import Cause
 from daemon.recording.errors import StoreAwayError, StoreError, StoreFullError
 
@@ -35,7 +34,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """What makes a folder a store."""
+    """The file that makes a folder a store."""
 
     uuid: str
     made_at: str
@@ -67,14 +66,14 @@ class Store:
         *,
         must_be_mount: bool = False,
         uuid: str | None = None,
-        clock: Clock | None = None,
         makes: bool = True,
+        clock: Clock | None = None,
     ) -> Store:
         """Open a store. A folder that is empty, or is not there, becomes one, unless a mount is asked for.
 
         Args:
             uuid: that it must have.
-            makes: whether a folder may become one.
+            makes: an empty folder may become one.
 
         Raises:
             StoreAwayError: it is not the store; nothing was written.
@@ -112,8 +111,7 @@ class Store:
                 raise StoreError(f"{path}: is no empty folder: it has {others[0]}; name another, or empty it")
             folder = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
             try:
-                now = datetime.fromtimestamp((clock or SystemClock()).utc_ns() // 1_000_000_000, tz=timezone.utc)
-                marker = Marker(str(uuids.uuid4()), now.isoformat())
+                marker = Marker(str(uuids.uuid4()), utc_text((clock or SystemClock()).utc_ns()))
                 write_whole(folder, MARKER, msgspec.json.encode(marker) + b"\n", replaces=False)
                 return cls(path, folder, marker, is_new=True)
             except FileExistsError as error:
@@ -254,6 +252,7 @@ def write_whole(folder: int, name: str, content: bytes, *, replaces: bool = True
     file = os.open(begun, flags, FILE_MODE, dir_fd=folder)
     try:
         try:
+            give(file, folder)
             rest = memoryview(content)
             while rest:
                 rest = rest[os.write(file, rest) :]
@@ -274,7 +273,18 @@ def _entered(folder: int, name: str, *, makes: bool) -> int:
     if makes:
         with suppress(FileExistsError):
             os.mkdir(name, _FOLDER_MODE, dir_fd=folder)
+            made = os.open(name, _FOLDER, dir_fd=folder)
+            give(made, folder)
+            return made
     return os.open(name, _FOLDER, dir_fd=folder)
+
+
+def give(file: int, folder: int) -> None:
+    """A file that an administrator makes belongs to the user of its folder, which the recorder runs as."""
+    if os.geteuid() == 0:
+        owner = os.fstat(folder)
+        with suppress(OSError):  # a share that knows no owners
+            os.fchown(file, owner.st_uid, owner.st_gid)
 
 
 def _is_unused(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What is there of a source, and why the rest is not: every instant is in a span or in a gap."""
+"""The timeline of a source: every instant is in a span, or in a gap that has a cause."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def timeline(
 ) -> list[Span | Gap]:
     """Spans and gaps in order, without a hole and without overlap, from `begin` up to what is known.
 
-    A time between files that no head tells of was recorded, and deleted since. What files say twice, because the clock
-    was set back, belongs to the one that begins earlier.
+    A time between files that no head tells of was recorded, and deleted since. A time that files have twice, because
+    the clock was set back, belongs to the one that begins earlier.
 
     Args:
         entries: all files with something within, and the next one, by their begin.

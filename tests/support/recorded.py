@@ -134,10 +134,15 @@ def record(
     """
     samples = later(found.samples, at)
     begin = BEGIN + samples[0].dts
-    linked = {"previous": before.id, "previous_chain": before.chain, "since": before.since} if before else {}
+    linked: dict[str, object] = (
+        {"previous": before.id, "previous_chain": before.chain, "since": before.since} if before else {}
+    )
     covered = before.end if before else begin
+    if abs(covered - begin) < 1000:  # of rounding
+        begin = covered
     gaps = [Gap(covered, begin, cause)] if covered < begin else []
-    head = head_of(store, found.stream, samples[0], source=source, covered_until=covered, gaps=gaps, **linked)
+    linked |= {"source": source, "begin": begin, "covered_until": covered, "gaps": gaps}
+    head = head_of(store, found.stream, samples[0], **linked)
     file = RecordingFile.create(store, head, samples[0].data)
     number = 0
     for group in groups(samples):

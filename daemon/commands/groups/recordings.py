@@ -1,0 +1,202 @@
+"""The group `recordings`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from pathlib import Path
+from typing import Any
+
+import click
+
+from daemon.commands.groups.options import CONFIG
+from daemon.commands.paths import OutputFile
+from daemon.commands.times import Moment
+
+_Command = Callable[..., int]
+_FOREVER = 1 << 62
+_SOURCES = click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+_JSON = click.option("--json", "as_json", is_flag=True, help="For programs; times are nanoseconds since 1970, UTC.")
+
+
+def _stored(command: _Command) -> _Command:
+    """Options that name the store; see `daemon.commands.recordings.opened`."""
+    store = click.option(
+        "--store", metavar="NAME|FOLDER", help="Of record.stores, or its folder.  [default: the only one]"
+    )
+    return CONFIG(store(command))
+
+
+def _timed(*, required: bool) -> Callable[[_Command], _Command]:
+    """Options for a time: they come as `begin` and `end`."""
+    words = "2026-11-26T10:30, local unless it ends with Z or +01:00, or how long ago: 90s, 30m, 2h, 3d."
+    first: dict[str, Any] = {"type": Moment(), "metavar": "TIME", "required": required, "help": words}
+    last = first | {"help": "Likewise."}
+    if not required:
+        first["default"], last["default"] = 0, _FOREVER
+
+    def wrap(command: _Command) -> _Command:
+        def checked(begin: int, end: int, **values: Any) -> int:
+            if end <= begin:
+                raise click.UsageError("--to is not later than --from")
+            return command(begin=begin, end=end, **values)
+
+        taking: _Command = update_wrapper(checked, command)  # first: it brings the command's other options
+        return click.option("--from", "begin", **first)(click.option("--to", "end", **last)(taking))
+
+    return wrap
+
+
+@click.group()
+def recordings() -> None:
+    """Video that was recorded, also while a daemon records: docs/recording.md."""
+
+
+@recordings.command("list")
+@_SOURCES
+@_stored
+@_timed(required=False)
+@click.option("--locks", "of_locks", is_flag=True, help="What is locked, by whom and why.")
+@_JSON
+def list_(sources: tuple[str, ...], begin: int, end: int, of_locks: bool, as_json: bool, **where: Any) -> int:
+    """Show what is recorded: a line for each source, or of one SOURCE what is there and each gap."""
+    from rich.console import Console
+
+    from daemon.commands import recording_tables as tables
+    from daemon.commands import recordings as stores
+    from daemon.recording.locks import Locks
+
+    with stores.opened(**where) as store:
+        if of_locks:
+            locks = [lock for lock in Locks(store).all() if not sources or lock.source in sources]
+            if not _told(locks, as_json):
+                tables.show_locks(locks, Console())
+        elif len(sources) == 1:
+            parts = stores.parts(store, sources[0], begin, end)
+            if not _told(parts, as_json):
+                tables.show_parts(parts, Console())
+        else:
+            rows = stores.summaries(store, sources, begin, end)
+            if not _told(rows, as_json):
+                tables.show_summaries(rows, Console())
+    return 0
+
+
+@recordings.command()
+@_SOURCES
+@_stored
+@_timed(required=False)
+@click.option("--min", "least", default=0.0, type=click.FloatRange(0), metavar="SECONDS", help="Longer ones alone.")
+@_JSON
+def gaps(sources: tuple[str, ...], begin: int, end: int, least: float, as_json: bool, **where: Any) -> int:
+    """Show what is not recorded, and why."""
+    from rich.console import Console
+
+    from daemon.commands import recording_tables as tables
+    from daemon.commands import recordings as stores
+
+    with stores.opened(**where) as store:
+        rows = stores.gaps(store, sources, begin, end, round(least * 1e9))
+    if not _told(rows, as_json):
+        tables.show_parts(rows, Console())
+    return 0
+
+
+@recordings.command()
+@click.argument("source")
+@click.argument("file", type=OutputFile())
+@_stored
+@_timed(required=True)
+@_JSON
+def export(source: str, file: Path, begin: int, end: int, as_json: bool, **where: Any) -> int:
+    """Write a time of SOURCE to FILE, an MP4 that every player takes. Nothing is encoded again: it begins with the key
+    picture before. Gaps are left out, and told."""
+    from daemon.clock import local_text
+    from daemon.commands import recordings as stores
+    from daemon.commands.times import length_text
+    from daemon.redact import printable
+
+    with stores.opened(**where) as store:
+        found = stores.export(store, source, begin, end, file)
+    if not _told(found, as_json):
+        for gap in found.gaps:
+            words = f"{gap.cause}, {gap.detail}" if gap.detail else gap.cause
+            click.echo(printable(f"not there: {local_text(gap.begin)} to {local_text(gap.end)}: {words}"), err=True)
+        length = length_text(sum(piece.end - piece.begin for piece in found.pieces))
+        click.echo(printable(f"{file}: {length} from {local_text(found.begin)}, {found.bytes / 1e6:.1f} MB"))
+    return 0
+
+
+@recordings.command()
+@click.argument("source")
+@_stored
+@_timed(required=True)
+@click.option("--reason", default="", help="Shown with the lock.")
+@_JSON
+def lock(source: str, begin: int, end: int, reason: str, as_json: bool, **where: Any) -> int:
+    """Keep a time of SOURCE until it is unlocked, whatever the limits of the store are."""
+    from daemon.commands import recordings as stores
+
+    with stores.opened(**where) as store:
+        found = stores.lock(store, source, begin, end, reason)
+    if not _told(found, as_json):
+        click.echo(f"locked: {found.id}")
+    return 0
+
+
+@recordings.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@_stored
+def unlock(ids: tuple[str, ...], **where: Any) -> int:
+    """Take locks back: what they kept goes when the limits of the store say."""
+    from daemon.commands import recordings as stores
+
+    with stores.opened(**where) as store:
+        stores.unlock(store, ids)
+    return 0
+
+
+@recordings.command()
+@click.argument("source", required=False)
+@_stored
+@_timed(required=False)
+@_JSON
+def verify(source: str | None, begin: int, end: int, as_json: bool, **where: Any) -> int:
+    """Read all that is recorded, and find each byte that is not as it was written, and each file that was removed.
+    Exit code 1 if there is one."""
+    from daemon.commands import recordings as stores
+
+    with stores.opened(**where) as store:
+        return stores.check(store, source, begin, end, as_json=as_json)
+
+
+@recordings.command()
+@_stored
+def rebuild(**where: Any) -> int:
+    """Make the index anew from the files. Exit code 1 if one of them cannot be read."""
+    from daemon.commands import recordings as stores
+
+    with stores.opened(**where) as store:
+        return stores.rebuild(store)
+
+
+@recordings.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def init(folder: Path) -> int:
+    """Make an empty FOLDER a store, such as a mounted disk or share for must_be_mount."""
+    from contextlib import closing
+
+    from daemon.recording.store import Store
+
+    with closing(Store.init(folder)) as store:
+        click.echo(f"{folder}: is a store now, {store.uuid}")
+    return 0
+
+
+def _told(rows: object, as_json: bool) -> bool:
+    """Print something for programs; whether it was asked for."""
+    import msgspec
+
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=1))
+    return as_json
