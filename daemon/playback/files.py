@@ -14,7 +14,7 @@ from daemon.playback.audit import Audit
 from daemon.playback.opened import OpenedStore, OpenFile
 from daemon.playback.queries import STORE, Query, id_of
 from daemon.playback.ranges import range_of
-from daemon.playback.sending import Part, media
+from daemon.playback.sending import Part, Sent, media
 from daemon.playback.stores import Stores
 
 MP4: Final = Answer("MP4", media_type="video/mp4")
@@ -51,7 +51,8 @@ class Files:
         )  # fmt: skip
         if not is_whole:
             headers["Content-Range"] = f"bytes {begin}-{end - 1}/{file.size}"
-        return media(request, store, [Part(file, begin, end - begin)], headers, status=200 if is_whole else 206)
+        sent = Sent(store, [Part(file, begin, end - begin)])
+        return media(request, sent, headers, status=200 if is_whole else 206, on_end=partial(store.later, file.close))
 
 
 def _open(id: str, opened: OpenedStore) -> OpenFile | None:

@@ -188,9 +188,7 @@ def _timeline(source: str, times: Times, opened: OpenedStore) -> tuple[list[Time
     return rows, None
 
 
-def _files(
-    source: str, times: Times, opened: OpenedStore
-) -> tuple[list[FileFragments], dict[str, str], str | None]:
+def _files(source: str, times: Times, opened: OpenedStore) -> tuple[list[FileFragments], dict[str, str], str | None]:
     files: list[FileFragments] = []
     damaged: dict[str, str] = {}
     left = _MAX_ROWS
