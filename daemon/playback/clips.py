@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -51,13 +52,13 @@ class Clips:
         if self._sending >= _AT_ONCE:
             raise HTTPException(503, f"{_AT_ONCE} clips are being sent already", {"Retry-After": "5"})
         times = await self._times(source, query)
-        store, gaps = await self._best(source, times, query.text("store"))
+        store, gaps, failed = await self._best(source, times, query.text("store"))
         plan = await store.ask(partial(plan_clip, source, *times))
         if plan is None:
-            return nothing(gaps)
+            return nothing(gaps, failed)
         self._audit.tell(
             request, "a clip is sent", source=source, store=store.name, begin=times.begin, end=times.end,
-            event=query.text("event"),
+            wanted_by=query.text("event"),
         )  # fmt: skip
         self._sending += 1
         sent = Sent(store, plan.parts, plan.beginning)
@@ -82,18 +83,21 @@ class Clips:
         begin, end = min(times.begin for times in found), max(times.end for times in found)
         return check_times(begin, end, LONGEST_NS)
 
-    async def _best(self, source: str, times: Times, name: str | None) -> tuple[StoreWorkers, list[Gap]]:
-        """The store that has most of a time, and what it lacks."""
+    async def _best(
+        self, source: str, times: Times, name: str | None
+    ) -> tuple[StoreWorkers, list[Gap], dict[str, str]]:
+        """The store that has most of a time, what it lacks, and stores that cannot say."""
         answers = await self._stores.of_source(source, partial(_covered, source, times), name)
         store, (_, gaps) = max(answers.found.items(), key=lambda row: row[1][0])
-        return self._stores.store(store), gaps
+        return self._stores.store(store), gaps, answers.failed
 
 
-def nothing(gaps: list[Gap]) -> Response:
-    """404, with the reason why there is no video."""
+def nothing(gaps: Sequence[Gap], failed: Mapping[str, str]) -> Response:
+    """404, with the reason why there is no video; 503 if a store that may have some cannot say."""
     told = [f"{gap.cause}{f' ({gap.detail})' if gap.detail else ''}" for gap in gaps]
-    reason = f": {'; '.join(dict.fromkeys(told[:_MAX_TOLD]))}" if told else ""
-    return json_answer({"error": f"nothing is recorded of that time{reason}", "gaps": gaps[:_MAX_TOLD]}, 404)
+    reasons = [*dict.fromkeys(told[:_MAX_TOLD]), *failed.values()]
+    error = ": ".join(["nothing is recorded of that time", *(["; ".join(reasons)] if reasons else [])])
+    return json_answer({"error": error, "gaps": gaps[:_MAX_TOLD]}, 503 if failed else 404)
 
 
 def _headers(source: str, plan: ClipPlan) -> dict[str, str]:

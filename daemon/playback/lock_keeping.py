@@ -67,7 +67,9 @@ class LockKeeping:
 
     async def _list(self, request: Request) -> Response:
         source, query = source_of(request), Query(request, STORE)
-        answers = await self._stores.all(lambda opened: opened.locks.all(source), query.text("store"))
+        answers = await self._stores.all(partial(_locks, source), query.text("store"))
+        if not answers.found:
+            raise HTTPException(404, "nothing was recorded of a source of this name")
         rows = [StoreLock(name, lock) for name, locks in answers.found.items() for lock in locks]
         return json_answer({"locks": rows, "failed": answers.failed})
 
@@ -108,6 +110,12 @@ def _order(body: bytes) -> LockOrder:
     if not 0 < len(order.reason) <= _MAX_REASON or not order.reason.isprintable():
         raise HTTPException(422, f"reason is to be a line of 1 to {_MAX_REASON} characters")
     return order
+
+
+def _locks(source: str, opened: OpenedStore) -> list[Lock] | None:
+    """None if the store has nothing of the source."""
+    found = opened.locks.all(source)
+    return found if found or opened.knows(source) else None
 
 
 def _add(source: str, times: Times, reason: str, by: str, now: int, opened: OpenedStore) -> Lock:

@@ -60,7 +60,7 @@ class Stills:
         try:
             return (await self._stores.first(partial(encoded_at, source, at), name))[1]
         except HTTPException as error:
-            if error.status_code != 404:
+            if error.status_code not in (404, 503):
                 raise
         answers = await self._stores.of_source(source, partial(gaps_at, source, at), name)
-        return nothing(next((gaps for gaps in answers.found.values() if gaps), []))
+        return nothing(next((gaps for gaps in answers.found.values() if gaps), []), answers.failed)

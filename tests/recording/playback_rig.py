@@ -20,7 +20,7 @@ from daemon.recording.scan import scan
 from daemon.recording.store import Store
 from daemon.redact import Secret
 from tests.support.asgi import InProcess, event_loop
-from tests.support.recorded import SECOND, begun, clip, record
+from tests.support.recorded import BEGIN, SECOND, append, clip, groups, head_of, later, record
 
 VIEW, OPERATE = "a-token-that-may-view-only", "a-token-that-may-operate"
 HTTP = HttpConfig(
@@ -47,14 +47,23 @@ class Recorded:
         turned = replace(self.clip, stream=msgspec.structs.replace(self.clip.stream, turns=1))
         self.turned = record(self.store, turned, source="turned")
         self.index.add_file(self.turned)
-        self.open: RecordingFile = begun(self.store, self.clip, at=20 * SECOND)
-        self.index.add_file(self.open.facts, [Gap(self.files[-1].end, self.open.head.begin, "no_key", "of a test")])
+        self.open = self._begun(20)
+        self.index.add_file(self.open.facts, self.open.head.gaps)
         self.begin = self.files[0].begin
         self.index.put_claim(Claim("door", "e1", self.begin + 11 * SECOND, self.begin + 14 * SECOND, "ready"))
 
     def add(self, facts: FileFacts) -> None:
         self.files.append(facts)
         self.index.add_file(facts, scan(self.store, facts.path).head.gaps)
+
+    def _begun(self, at: int) -> RecordingFile:
+        """A file with one fragment, which is being written."""
+        samples, last = later(self.clip.samples, at * SECOND), self.files[-1]
+        gap = Gap(last.end, BEGIN + samples[0].dts, "no_key", "of a test")
+        head = head_of(self.store, self.clip.stream, samples[0], since=last.since, covered_until=gap.begin, gaps=[gap])
+        file = RecordingFile.create(self.store, head, samples[0].data)
+        append(file, next(groups(samples)), 0)
+        return file
 
     def at(self, seconds: float) -> int:
         """UTC ns."""

@@ -26,6 +26,7 @@ from daemon.recording.scan import scan
 from daemon.redact import Secret
 from tests.recording.playback_rig import OPERATE, VIEW, Recorded, recorded, served
 from tests.support.asgi import Answered, InProcess
+from tests.support.events import logged
 from tests.support.recorded import SECOND, append, groups, later, played
 
 API = "/api/v1/recordings"
@@ -228,10 +229,13 @@ def test_a_still_is_the_picture_that_was_shown(client: InProcess, rig: Recorded)
 
 
 def test_where_no_picture_is_the_cause_is_said(client: InProcess, rig: Recorded) -> None:
-    answer = client.get(f"{API}/door/still?at={rig.at(5)}")
-    assert (answer.status, answer.json["gaps"][0]["cause"]) == (404, "source_down")
-    answer = client.get(f"{API}/door/clip.mp4?{_times(rig, 17, 18)}")
-    assert (answer.status, "no_key (of a test)" in answer.json["error"]) == (404, True)
+    """And where a store cannot say that it has none, that."""
+    for what, cause in ((f"still?at={rig.at(5)}", "source_down"), (f"clip.mp4?{_times(rig, 17, 18)}", "no_key")):
+        answer = client.get(f"{API}/door/{what}&store=main")
+        assert (answer.status, answer.json["gaps"][0]["cause"]) == (404, cause)
+        assert cause in answer.json["error"]
+        answer = client.get(f"{API}/door/{what}")
+        assert (answer.status, "'away'" in answer.json["error"]) == (503, True)
 
 
 def _clip(answer: Answered, path: Path) -> dict[str, Any]:
@@ -305,13 +309,13 @@ def test_video_is_kept_and_kept_no_longer(client: InProcess, rig: Recorded) -> N
         assert client.send("POST", f"{API}/door/locks", headers=operate, body=wrong).status == 422
 
 
-def test_what_is_played_is_in_the_log_once(rig: Recorded, capfd: pytest.CaptureFixture[str]) -> None:
-    with served([PlayPlace("main", rig.path)]) as client:
+def test_what_is_played_is_in_the_log_once(rig: Recorded) -> None:
+    with served([PlayPlace("main", rig.path)]) as client, logged() as lines:
         for _ in range(3):
             client.get(f"{API}/files/{rig.files[0].id}", range="bytes=0-99")
         client.get(f"{API}/door/clip.mp4?{_times(rig, 0, 2)}")
-    lines = [line for line in capfd.readouterr().out.splitlines() if "screen" in line]
-    assert [("played" in line, "clip" in line) for line in lines] == [(True, False), (False, True)]
+    told = [(line["event"], line["token"], line["source"]) for line in lines]
+    assert told == [("a recording is played", "screen", "door"), ("a clip is sent", "screen", "door")]
 
 
 def test_a_port_that_nobody_could_use_is_refused() -> None:

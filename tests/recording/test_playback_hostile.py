@@ -170,10 +170,10 @@ def _try(client: InProcess, rig: Recorded, count: int, seed: int) -> None:
     assert sorted(path.name for path in rig.path.rglob("*")) == before
 
 
-def test_no_hostile_request_try(client: InProcess, rig: Recorded) -> None:
+def test_no_hostile_request_is_served(client: InProcess, rig: Recorded) -> None:
     _try(client, rig, _FEW, 50)
 
 
 @pytest.mark.long
-def test_no_hostile_request_of_many_try(client: InProcess, rig: Recorded) -> None:
+def test_no_hostile_request_of_many_is_served(client: InProcess, rig: Recorded) -> None:
     _try(client, rig, _MANY, 51)
