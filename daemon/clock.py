@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -73,6 +74,12 @@ class SystemClock:
 def boottime_ns() -> int:
     """Monotonic nanoseconds that count suspension as well: other machines go on meanwhile."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+@cache
+def boot_id() -> str:
+    """Of this run of the machine: BOOTTIME of another one says nothing."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def utc_text(utc_ns: int) -> str:

@@ -305,7 +305,8 @@ def test_video_is_kept_and_kept_no_longer(client: InProcess, rig: Recorded) -> N
     assert client.send("DELETE", f"{API}/locks/{id}", headers=operate).status == 204
     assert client.send("DELETE", f"{API}/locks/{id}?store=main", headers=operate).status == 404
     assert client.get(f"{API}/door/locks").json["locks"] == []
-    for wrong in ({**body, "reason": "two\nlines"}, {**body, "more": 1}, {"from": 1}, [[]]):
+    wrongs: list[Any] = [{**body, "reason": "two\nlines"}, {**body, "more": 1}, {"from": 1}, [[]]]
+    for wrong in wrongs:
         assert client.send("POST", f"{API}/door/locks", headers=operate, body=wrong).status == 422
 
 
