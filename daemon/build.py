@@ -20,6 +20,7 @@ from daemon.pipeline.core import Core
 from daemon.pipeline.kit import Attached
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
+from daemon.playback.kit import open_playback
 from daemon.publish.kit import await_subscriber, open_publishing
 from daemon.publish.ownership_fence import NoFence
 from daemon.seams import Seams
@@ -88,7 +89,9 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
 
         grants = open_grants(config, clock)
     publishing = open_publishing(core, grants or NoFence(), seams.sinks)
-    events = open_events(core, grants.owner if grants else None)
+    owner = grants.owner if grants else None
+    recording = control.open_recording(core, owner)
+    events = open_events(core, owner, recording)
     if control.may_use_gpu(config):
         # The sources of a fleet may come to the GPU later.
         control.open_gpu(core, shares=planned_processes(config) > 1 and (grants is None or bool(gpus())))
@@ -113,17 +116,16 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
     backend = core.opener.open("looking for the GPU's decoder", lambda: seams.find_hardware(config, planned))
     costs = control.measure(core, backend, models) if config.admission != "off" or grants else None
     admission = control.open_admission(core, backend, costs, models)
-    announcements = control.Announcements(core, publishing.publisher, events, analytics.rules)
-    sources = control.open_sources(
-        core, backend, seams.make_source, announcements, models.board, admission, publishing.packets
-    )
+    announcements = control.Announcements(core, publishing.publisher, events, analytics.rules, recording)
+    packets = publishing.packets, recording
+    sources = control.open_sources(core, backend, seams.make_source, announcements, models.board, admission, *packets)
     overload = Overload(clock, costs.weights if costs else {})
     monitor = open_monitor(
         core,
         sources,
         publishing.publisher,
         second.metrics,
-        lambda: control.process_ids(sources, analytics.rules),
+        lambda: control.process_ids(sources, analytics.rules, recording),
         seams.open_probe,
         [*seams.rows, *([api.histograms.observe] if api else [])],
         [admission.learn, overload.learn],
@@ -131,11 +133,11 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         lambda: models.infos,
     )
     loader = control.model_loader(seams.open_detector, second.memory_bytes)
-    reloads = [publishing.reload, *([api.reload] if api else [])]
-    changes = control.open_changes(core, sources, models, loader, monitor, reloads)
+    reloads = [publishing.reload, *([api.reload] if api else []), *open_playback(core)]
+    changes = control.open_changes(core, sources, models, loader, monitor, reloads, recording)
     await_subscriber(core, publishing.publisher, stop)
     control.start_with_sources(core, sources)
-    rest = monitor, events, analytics.rules, second, admission, overload, api.url if api else None
+    rest = monitor, events, analytics.rules, second, admission, overload, recording, api.url if api else None
     parts = DaemonParts(core, health, sources, models, changes, publishing, *rest)
     control.note_health(health, models, core.ledger, overload)
     if grants and costs:

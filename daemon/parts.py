@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from daemon.pipeline.core import Core
     from daemon.pipeline.model_set import ModelSet
     from daemon.publish.kit import Publishing
+    from daemon.recording.recording import Recording
     from detectors.port import ModelInfo
 
 
@@ -31,6 +32,7 @@ class DaemonParts:
     detecting: the models, with their boards and lanes.
     classifiers: of the second stage.
     overload: whether the daemon can carry what it has.
+    recording: None without a store.
     http_url: of the API on this machine; None without one.
     """
 
@@ -46,12 +48,13 @@ class DaemonParts:
     classifiers: Classifiers
     admission: Admission
     overload: Overload
+    recording: Recording | None
     http_url: str | None
 
     @property
     def pids(self) -> list[int]:
         """See `process_ids`."""
-        return process_ids(self.sources, self.rules)
+        return process_ids(self.sources, self.rules, self.recording)
 
     @property
     def model(self) -> ModelInfo:

@@ -23,7 +23,7 @@ import zmq.auth
 
 from lookoutd.epochs import Epochs
 from lookoutd.errors import ConfigError
-from lookoutd.messages import Message, Metrics, Owner, Packets, decode, is_port, topic
+from lookoutd.messages import Message, Metrics, Owner, Packets, Store, decode, is_port, topic
 
 if TYPE_CHECKING:
     from daemon.fleet.endpoints import MemberEndpoints
@@ -201,7 +201,7 @@ class Subscriber:
         name, payload = connection.socket.recv_multipart()
         message = decode(name, payload)
         self._count(name, message)
-        if isinstance(message, (Metrics, Packets)) or message.owner is None:
+        if isinstance(message, (Metrics, Packets, Store)) or message.owner is None:
             return message
         known = self._owners.get((message.owner.fleet, message.source))
         if known is not None and known[0].epoch < message.owner.epoch and known[1] is not connection:
@@ -216,12 +216,12 @@ class Subscriber:
             name, payload = takeover.before.socket.recv_multipart()
             message = decode(name, payload)
             self._count(name, message)
-            if isinstance(message, (Metrics, Packets)) or message.owner is None:
+            if isinstance(message, (Metrics, Packets, Store)) or message.owner is None:
                 return message
             return self._admitted(message, message.owner, takeover.before)
         self._takeover = None
         message = takeover.message
-        assert not isinstance(message, (Metrics, Packets))  # noqa: S101 - of a source
+        assert not isinstance(message, (Metrics, Packets, Store))  # noqa: S101 - of a source
         assert message.owner is not None  # noqa: S101 - likewise
         return self._admitted(message, message.owner, takeover.connection)
 

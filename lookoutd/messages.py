@@ -20,6 +20,7 @@ State = Literal["connecting", "up", "stalled", "down", "ended"]
 EventKind = Literal["object", "zone", "line", "gate", "crowd", "attribute"]
 EventPhase = Literal["appeared", "left", "entered", "dwell", "crossed", "passed", "over", "under", "settled", "changed"]
 Direction = Literal["forward", "backward"]
+ClipState = Literal["recording", "ready", "failed"]
 EndReason = Literal["left", "lost", "source_down", "rule_removed", "inactive"]
 
 
@@ -317,6 +318,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         reason: why a stay ended; "inactive" if the rule's schedule did.
         unseen: the frames that were lost while it was decided.
         snapshot: path of its picture in the HTTP API; null where there is none.
+        clip: path of its video in the HTTP API of recordings; null where its source is not recorded. The message of
+            its clip says when all of it is there.
         attribute: of an event about an attribute; null otherwise.
         owner: as in `detections`.
     """
@@ -345,6 +348,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: EndReason | None = None
     unseen: Unseen = Unseen()
     snapshot: str | None = None
+    clip: str | None = None
     attribute: EventAttribute | None = None
     owner: Owner | None = None
 
@@ -445,6 +449,57 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True):
     dts: int | None
     key: bool
     owner: Owner | None = None
+
+
+class Clip(msgspec.Struct, frozen=True, kw_only=True):
+    """A recording that events want: it begins, and once more when all of it is on disk.
+
+    Attributes:
+        id: of its first event.
+        store: name of the store that it is in; each store has its own.
+        events: ids, at most 200.
+        begin, end: UTC ns; `end` grows with further events while it is recorded.
+        covered: ns of it that are on disk.
+        state: failed if nothing of it is.
+        path: of the video at the HTTP API of recordings.
+        owner: as in `detections`.
+    """
+
+    schema: Literal["lookout.clip/1"] = "lookout.clip/1"
+    instance: str
+    source: str
+    index: int
+    id: str
+    store: str
+    events: list[str]
+    begin: int
+    end: int
+    covered: Annotated[int, msgspec.Meta(ge=0)]
+    state: ClipState
+    path: str
+    owner: Owner | None = None
+
+
+class Store(msgspec.Struct, frozen=True, kw_only=True):
+    """A store of recordings can be written to again, or no more.
+
+    Attributes:
+        at: UTC ns.
+        cause: why nothing can be written, a cause of gaps; null if it can.
+        reason: in words.
+        bytes: of its recordings; 0 while it is away.
+        free_bytes: of its disk, null where it is not known.
+    """
+
+    schema: Literal["lookout.store/1"] = "lookout.store/1"
+    instance: str
+    index: int
+    at: int
+    store: str
+    cause: str | None
+    reason: str | None
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    free_bytes: int | None
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -621,7 +676,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, ModelMetrics] = {}
 
 
-Message = Detections | Status | Event | Counts | Metrics | Packets
+Message = Detections | Status | Event | Counts | Metrics | Packets | Clip | Store
 _TYPES: dict[str, type[Any]] = {
     "detections": Detections,
     "status": Status,
@@ -629,8 +684,18 @@ _TYPES: dict[str, type[Any]] = {
     "counts": Counts,
     "metrics": Metrics,
     "packets": Packets,
+    "clips": Clip,
+    "stores": Store,
 }
-KINDS = ("detections", "status", "events", "counts", "metrics")  # that a subscriber may want of all sources
+KINDS = (
+    "detections",
+    "status",
+    "events",
+    "counts",
+    "metrics",
+    "clips",
+    "stores",
+)  # that a subscriber may want of all sources
 _HEADERS = {"packet": Packet}  # of messages on other endpoints
 _PACKET_JSON, _PACKET_MSGPACK = msgspec.json.Decoder(Packet), msgspec.msgpack.Decoder(Packet)
 _JSON = {kind: msgspec.json.Decoder(cls) for kind, cls in _TYPES.items()}

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from msgspec.structs import replace as _replace
 
@@ -36,12 +37,21 @@ class Identity:
         return self.owner(source) if self.owner else None
 
 
+class Clips(Protocol):
+    """What is recorded: `daemon.recording.recording.Recording`."""
+
+    def request(self, event: Event, id: str) -> str | None:
+        """Ask for the video around an event; the path where it will be, None if there will be none. Returns at once."""
+        ...
+
+
 @dataclass(frozen=True)
 class Stores:
     """Where events are kept; None for nowhere."""
 
     journal: Journal | None = None
     snapshots: EventSnapshots | None = None
+    clips: Clips | None = None
 
 
 class _Source:
@@ -75,7 +85,7 @@ class EventPublisher:
         self, identity: Identity, outbox: Outbox, stores: Stores, counts_interval_s: float, clock: Clock
     ) -> None:
         journal = self.journal = stores.journal
-        self.snapshots = stores.snapshots
+        self.snapshots, self._clips = stores.snapshots, stores.clips
         self._identity, self._outbox, self._clock = identity, outbox, clock
         self._is_shared = identity.owner is not None  # sources come and go with their owner, and so do totals
         self._interval_ns = round(counts_interval_s * 1e9)
@@ -112,7 +122,8 @@ class EventPublisher:
         id = f"{self._identity.instance}-{number}"
         pictured = self.snapshots is not None and self.snapshots.request(event, id)
         snapshot = f"/api/v1/events/{id}/snapshot.jpg" if pictured else None
-        message = _message_of(event, number, id, self._identity, snapshot)
+        clip = self._clips.request(event, id) if self._clips else None
+        message = _message_of(event, number, id, self._identity, snapshot, clip)
         key = self._totals.add(event)
         source = self._sources.get(event.source) or self._added(event.source)
         source.has_changed = True
@@ -213,7 +224,9 @@ class EventPublisher:
         self._number = max(self._number, self.journal.reserved)
 
 
-def _message_of(event: Event, number: int, id: str, identity: Identity, snapshot: str | None) -> messages.Event:
+def _message_of(
+    event: Event, number: int, id: str, identity: Identity, snapshot: str | None, clip: str | None
+) -> messages.Event:
     began, confirmed, box = event.began, event.confirmed, event.box
     source = event.source
     message = messages.Event(  # in two steps: Python makes a dict for a call with more than 15 names, which costs more
@@ -243,6 +256,7 @@ def _message_of(event: Event, number: int, id: str, identity: Identity, snapshot
         reason=event.reason,
         unseen=event.unseen,
         snapshot=snapshot,
+        clip=clip,
         attribute=event.attribute,
         owner=identity.owner_of(source),
     )

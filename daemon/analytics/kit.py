@@ -11,7 +11,7 @@ import structlog
 from daemon.lifecycle import Phase, Steps
 
 if TYPE_CHECKING:
-    from daemon.analytics.event_publisher import EventPublisher
+    from daemon.analytics.event_publisher import Clips, EventPublisher
     from daemon.analytics.loops import Loops
     from daemon.analytics.process.remote import RulesProcess
     from daemon.analytics.stages import AnalyticsStages
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-def open_events(core: Core, owner: Callable[[str], Owner | None] | None) -> EventPublisher:
+def open_events(core: Core, owner: Callable[[str], Owner | None] | None, clips: Clips | None = None) -> EventPublisher:
     """
     Args:
         owner: of a source, where several daemons share them.
+        clips: where sources are recorded.
 
     Raises:
         ConfigError: a store cannot be used.
@@ -41,7 +42,7 @@ def open_events(core: Core, owner: Callable[[str], Owner | None] | None) -> Even
         log.info("journal of events", path=str(path))
     if config.snapshots:
         snapshots = life.add(EventSnapshots(config.snapshots, runtime), Phase.STORES)
-    stores = Stores(journal, snapshots)
+    stores = Stores(journal, snapshots, clips)
     return EventPublisher(Identity(core.instance, owner), core.outbox, stores, config.counts_interval_s, runtime.clock)
 
 

@@ -156,11 +156,18 @@ class Capture:
             return self._condition.check_stalled(after_s, self._activity, live=self._source.live)
 
     def _tap_locked(self, reader: PacketReader) -> None:
-        id, packets, session = self.id, self._sinks.packets, self._condition.session or ""
+        id, session = self.id, self._condition.session or ""
+        packets, recorder = self._sinks.packets, self._sinks.recorder
 
         def put(packet: Packet[Any]) -> None:
-            if packets.is_watched(id) and packet.size:
-                packets.put_packet(id, session, reader.describe(packet), bytes(packet))
+            is_watched, is_recorded = packets.is_watched(id), recorder.is_recorded(id)
+            if not (is_watched or is_recorded) or not packet.size:
+                return
+            info = reader.describe(packet)
+            if is_recorded:
+                recorder.record(id, session, info, packet)
+            if is_watched:
+                packets.put_packet(id, session, info, bytes(packet))
 
         self._tapped = reader
         reader.set_tap(put)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -16,6 +16,9 @@ from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.model_boards import ModelBoards
 from daemon.sources.port import PacketInfo
 from lookoutd.messages import State, VideoFormat
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -85,6 +88,65 @@ class PacketSink(Protocol):
         ...
 
 
+class PacketRecorder(Protocol):
+    """Takes packets of recorded sources: `daemon.recording.directory.RingDirectory`, or its stand-in.
+
+    As with a `PacketSink`, a capture asks for each packet.
+    """
+
+    def is_recorded(self, source: str) -> bool:
+        """Whether the packets of a source are recorded."""
+        ...
+
+    def record(self, source: str, session: str, info: PacketInfo, data: ReadableBuffer) -> None:
+        """Take a packet, which is copied; returns at once."""
+        ...
+
+
+class PacketTape(Protocol):
+    """Where the packets of one source go in a capture process: `daemon.recording.tap.RingTape`. Any thread may use
+    it."""
+
+    def use(self, fds: Sequence[int]) -> None:
+        """Put packets into these rings from now on, and no more into others.
+
+        Args:
+            fds: that the caller closes.
+
+        Raises:
+            LookoutError, OSError: one cannot be used; all is as it was.
+        """
+        ...
+
+    def put(self, session: str, info: PacketInfo, data: ReadableBuffer) -> None: ...
+    def close(self) -> None: ...
+
+
+class SharedRing(Protocol):
+    """Memory for packets that processes share.
+
+    Attributes:
+        fd: valid as long as this object.
+    """
+
+    @property
+    def fd(self) -> int: ...
+
+
+class RecordedPackets(PacketRecorder, Protocol):
+    """The daemon's own: it also says where the packets of captures go.
+
+    Attributes:
+        rings: of each source that is recorded; another mapping whenever they change.
+        make_tape: for a capture process, where it is loaded; None if nothing is ever recorded.
+    """
+
+    @property
+    def rings(self) -> Mapping[str, Sequence[SharedRing]]: ...
+    @property
+    def make_tape(self) -> Callable[[], PacketTape] | None: ...
+
+
 class Announce(Protocol):
     """Publishes a change of a source's state."""
 
@@ -124,6 +186,21 @@ class NoPackets:
 NO_PACKETS = NoPackets()
 
 
+class NoRecorder:
+    """Nothing is recorded."""
+
+    rings: Mapping[str, Sequence[SharedRing]] = {}
+    make_tape: Callable[[], PacketTape] | None = None
+
+    def is_recorded(self, source: str) -> bool:  # noqa: ARG002
+        return False
+
+    def record(self, source: str, session: str, info: PacketInfo, data: ReadableBuffer) -> None: ...
+
+
+NO_RECORDER = NoRecorder()
+
+
 @dataclass(frozen=True)
 class CaptureSinks:
     """The ports of a capture."""
@@ -133,6 +210,7 @@ class CaptureSinks:
     announce: Announce
     admission: AdmissionControl
     packets: PacketSink = field(default=NO_PACKETS, kw_only=True)
+    recorder: PacketRecorder = field(default=NO_RECORDER, kw_only=True)
 
 
 class _Detached:
@@ -175,3 +253,4 @@ class DaemonSinks(CaptureSinks):
     ledger: Ledger
     forget: Callable[[str], None]
     packets: WatchedPackets = field(default=NO_PACKETS, kw_only=True)
+    recorder: RecordedPackets = field(default=NO_RECORDER, kw_only=True)

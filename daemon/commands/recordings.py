@@ -191,10 +191,13 @@ def lock(store: Store, source: str, begin: int, end: int, reason: str, clock: Cl
     """
     with reading(store) as index:
         _chosen(index, [source])
-        if not index.files(source, begin, end):
+        at, locks = (clock or SystemClock()).utc_ns(), Locks(store)
+        made = locks.add(source, begin, end, reason=reason, by=_user(), at=at)
+        # Looked for when it is locked: until then it may be deleted.
+        if not any((store.path / facts.path).exists() for facts in index.files(source, begin, end)):
+            locks.remove(made.id)
             raise LookoutError(f"{printable(source)}: nothing is recorded of that time: see `lookout recordings gaps`")
-    at = (clock or SystemClock()).utc_ns()
-    return Locks(store).add(source, begin, end, reason=reason, by=_user(), at=at)
+    return made
 
 
 def unlock(store: Store, ids: Sequence[str]) -> None:

@@ -19,7 +19,19 @@ from daemon.commands.events import line_of, messages_while_read
 from daemon.pipeline.drawing import settled
 from daemon.redact import printable
 from lookoutd.client import Subscriber
-from lookoutd.messages import Counts, Detection, Detections, Dropped, Event, Message, Metrics, Packets, Status
+from lookoutd.messages import (
+    Clip,
+    Counts,
+    Detection,
+    Detections,
+    Dropped,
+    Event,
+    Message,
+    Metrics,
+    Packets,
+    Status,
+    Store,
+)
 
 _WINDOW_S = 5.0
 _REFRESH_S = 0.25
@@ -85,7 +97,7 @@ class View:
         if isinstance(message, Metrics):
             self._metrics = message
             return
-        if isinstance(message, Event | Counts | Packets):
+        if isinstance(message, Event | Counts | Packets | Clip | Store):
             self._event = message if isinstance(message, Event) else self._event
             return
         row = self._rows.setdefault(message.source, _Row())

@@ -110,17 +110,17 @@ def check_playback(record: RecordConfig, http: HttpConfig) -> None:
         raise ConfigError(f"record.port: {record.port} is http.port: choose another one")
 
 
-def check_source_record(own: SourceRecord, stores: Sequence[str], where: str, *, is_camera: bool) -> None:
+def check_source_record(own: SourceRecord, stores: Sequence[str] | None, where: str, *, is_camera: bool) -> None:
     """
     Args:
-        stores: names of all stores.
+        stores: names of all stores; None where they are not known.
         is_camera: it is live video of FFmpeg's, which alone can be recorded.
 
     Raises:
         ConfigError: a setting means nothing.
     """
     for name in own.stores or ():
-        if name not in stores:
+        if stores is not None and name not in stores:
             known = f": there are {', '.join(stores)}" if stores else ": there is none, see record.stores"
             raise ConfigError(f"{where}record.stores: no store is named {name!r}{known}")
     if own.url is not None and own.url.scheme not in _SCHEMES:

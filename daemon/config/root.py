@@ -13,6 +13,7 @@ from daemon.config.http import DashboardConfig, HttpConfig, check_dashboard, che
 from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig, check_names
 from daemon.config.models import SINGLE, check_model_name, check_model_names, choice_of
 from daemon.config.publisher import PublisherConfig, check_publisher
+from daemon.config.recording import RecordConfig, check_playback, check_record
 from daemon.config.section import Seconds, Section
 from daemon.config.source_checks import check_groups, check_reconnect, check_source
 from daemon.config.sources import ReconnectConfig, SourceConfig, SourceTracking, TrackingConfig
@@ -94,6 +95,8 @@ class Config(Section, frozen=True, kw_only=True):
     """health, metrics for Prometheus, and sources at run time: docs/operations.md"""
     dashboard: DashboardConfig = DashboardConfig()
     """the page, `lookout dashboard` or `lookout run --dashboard`: docs/dashboard.md"""
+    record: RecordConfig = RecordConfig()
+    """video of cameras on disk, as they send it: docs/recording.md"""
     fleet: FleetConfig = FleetConfig()
     """several daemons, on one host or many, share their sources: docs/fleet.md"""
     batch: BatchConfig = BatchConfig()
@@ -171,7 +174,7 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
         raise ConfigError("sources: none is enabled; add one, such as {id: demo, type: synthetic}")
     seen: dict[str, str] = {}
     for index, source in enumerate(config.sources):
-        check_source(source, f"sources[{index}].")
+        check_source(source, f"sources[{index}].", tuple(config.record.stores))
         other = seen.get(source.id.lower())
         if other == source.id:
             raise ConfigError(f"sources[{index}].id: {source.id!r} is used twice; each source needs its own")
@@ -193,6 +196,8 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     check_events(config.events)
     check_http(config.http)
     check_dashboard(config.dashboard)
+    check_record(config.record)
+    check_playback(config.record, config.http)
     return config
 
 

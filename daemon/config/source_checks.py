@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Sequence
 
+from daemon.config.recording import check_source_record
 from daemon.config.sources import AvConfig, CameraConfig, ReconnectConfig, SourceConfig, TrackingConfig
 from daemon.errors import ConfigError
 from daemon.redact import Url
@@ -38,7 +39,14 @@ def check_reconnect(reconnect: ReconnectConfig) -> None:
         raise ConfigError("reconnect.refused_max_s: is below reconnect.refused_s")
 
 
-def check_source(source: SourceConfig, where: str) -> None:
+def check_source(source: SourceConfig, where: str, stores: Sequence[str] | None = None) -> None:
+    """
+    Args:
+        stores: names of all stores of recordings; None where they are not known.
+
+    Raises:
+        ConfigError: a key means nothing.
+    """
     id = source.id
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", id):
         raise ConfigError(f"{where}id: {id!r} may hold letters, digits, '_', '.' and '-' only")
@@ -46,6 +54,7 @@ def check_source(source: SourceConfig, where: str) -> None:
         raise ConfigError(f"{where}id: {id!r} means a folder to most programs: give it a letter or a digit")
     check_rules(source.rules, where)
     check_views(source.roi, source.tiles, where)
+    check_source_record(source.recording, stores, where, is_camera=isinstance(source, AvConfig) and source.is_live)
     if isinstance(source, AvConfig):
         check_url(source.url, where)
         _check_credentials(source, where)

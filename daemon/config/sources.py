@@ -7,6 +7,7 @@ from typing import Annotated, Literal, cast, get_args
 
 import msgspec
 
+from daemon.config.recording import Mode, SourceRecord
 from daemon.config.section import (
     MAX_MODELS,
     Hits,
@@ -94,6 +95,15 @@ class SourceBase(Section, frozen=True):
     frame. Or {columns: 2, rows: 2, overlap: 0.1, whole: true}"""
     input_size: InputSize | None = None
     """640, or [1280, 736] for a wide picture, of a model with a dynamic input size; null: model.input_size"""
+    record: Mode | SourceRecord | None = None
+    """off, events or continuous, or a mapping of its own settings, such as {mode: continuous, url:
+    "rtsp://192.0.2.10/main"}; null: as the section `record` says"""
+
+    @property
+    def recording(self) -> SourceRecord:
+        """Its own settings of recording; those that are None are as `record` says."""
+        own = self.record
+        return SourceRecord(mode=own) if isinstance(own, str) or own is None else own
 
     @property
     def has_several_models(self) -> bool:
@@ -177,6 +187,11 @@ class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
     """recordings: at their own pace, or fast"""
     loop: bool = False
     """recordings: begin again at the end"""
+
+    @property
+    def is_live(self) -> bool:
+        """A file is a recording, and a URL is live, unless `kind` says so."""
+        return self.url.scheme not in ("", "file") if self.kind == "auto" else self.kind == "live"
 
     @property
     def address(self) -> str:

@@ -70,6 +70,7 @@ class Changes(ThreadPart):
     Args:
         reload_settings: reads keys and tokens again; the function that it returns puts them into use, and those
             settings of the new configuration that are of no source and no model.
+        follow: called with each new configuration, before its new sources begin.
 
     Attributes:
         config: the current configuration.
@@ -84,12 +85,13 @@ class Changes(ThreadPart):
         loader: ModelLoader,
         reload_settings: ReloadSettings,
         runtime: Runtime,
+        follow: Callable[[Config], None] | None = None,
     ) -> None:
         super().__init__("changes", runtime, is_vital=False)
         self.config = config
         self.reloads = {True: 0, False: 0}
         self._sources, self._models = sources, models
-        self._loader, self._reload_settings = loader, reload_settings
+        self._loader, self._reload_settings, self._follow = loader, reload_settings, follow
         self._waiting: deque[_Request] = deque()
         self._parked: _Request | None = None  # waits for a model
         self._abandoned: list[BackgroundTask[dict[str, LaneSet]]] = []  # given up, still opening
@@ -241,6 +243,8 @@ class Changes(ThreadPart):
                     log_swap(name, fresh.info)
                 for id in change.removed:
                     self._models.forget(id)
+                if self._follow:
+                    self._follow(new)
                 self._sources.add(captures)
                 self.config = new
         except Exception as error:

@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from daemon.pipeline.model_boards import ModelBoards
     from daemon.pipeline.model_set import ModelSet
     from daemon.publish.publisher import Publisher
+    from daemon.recording.recording import Recording
     from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
     from daemon.sources.factory import MakeSource
     from daemon.system.stop_token import StopToken
     from detectors.port import Detector, ModelInfo
-    from lookoutd.messages import State, VideoFormat
+    from lookoutd.messages import Owner, State, VideoFormat
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -179,11 +180,27 @@ def _merged(rows: Iterable[Mapping[str, T]]) -> dict[str, T]:
     return {source: value for row in rows for source, value in row.items()}
 
 
-class Announcements:
-    """Messages about sources, to subscribers and to rules."""
+def open_recording(core: Core, owner: Callable[[str], Owner | None] | None) -> Recording | None:
+    """What records; None if there is no store.
 
-    def __init__(self, core: Core, publisher: Publisher, events: EventPublisher, rules: Rules) -> None:
+    Args:
+        owner: of a source, where several daemons share them.
+    """
+    if not core.config.record.stores:
+        return None
+    from daemon.recording import kit
+
+    return kit.open_recording(core, owner)
+
+
+class Announcements:
+    """Messages about sources, to subscribers, to rules, and to what records."""
+
+    def __init__(
+        self, core: Core, publisher: Publisher, events: EventPublisher, rules: Rules, recording: Recording | None
+    ) -> None:
         self._publisher, self._events, self._rules, self._clock = publisher, events, rules, core.runtime.clock
+        self._recording = recording
 
     def announce(
         self,
@@ -195,6 +212,8 @@ class Announcements:
         format: VideoFormat | None = None,
     ) -> None:
         """Implements `daemon.capture.sinks.Announce`."""
+        if self._recording:
+            self._recording.on_state(source, state, reason)
         tell = self._publisher.announcement(source, session, state, reason, retry_in_s, format)
         self._rules.on_state(source, state, self._clock.monotonic_ns())
         self._rules.after(tell)  # the last events come before `ended`
@@ -217,12 +236,14 @@ def open_sources(
     board: FrameBoard | ModelBoards,
     admission: Admission,
     packets: WatchedPackets,
+    recording: Recording | None,
 ) -> SourceManager:
     """The sources; see `start_with_sources`."""
-    from daemon.capture.sinks import DaemonSinks
+    from daemon.capture.sinks import NO_RECORDER, DaemonSinks
     from daemon.control.sources import SourceManager
 
-    sinks = DaemonSinks(board, core.ledger, announcements.announce, admission, announcements.forget, packets=packets)
+    ports = board, core.ledger, announcements.announce, admission, announcements.forget
+    sinks = DaemonSinks(*ports, packets=packets, recorder=recording.packets if recording else NO_RECORDER)
     sources = SourceManager(core.config, backend, make_source, sinks, core.runtime)
     clock = core.runtime.clock
     core.life.add(Closing("capture processes", sources.close_processes, clock), Phase.DECODERS)
@@ -230,9 +251,9 @@ def open_sources(
     return sources
 
 
-def process_ids(sources: SourceManager, rules: Rules) -> list[int]:
-    """Of this process, of the capture processes, and of the rules'."""
-    return [os.getpid(), *sources.pids, *rules.pids]
+def process_ids(sources: SourceManager, rules: Rules, recording: Recording | None) -> list[int]:
+    """Of this process, of the capture processes, and of those of rules and recording."""
+    return [os.getpid(), *sources.pids, *rules.pids, *(recording.pids if recording else ())]
 
 
 def start_with_sources(core: Core, sources: SourceManager) -> None:
@@ -265,6 +286,7 @@ def open_changes(
     loader: ModelLoader,
     monitor: Monitor,
     reloads: Sequence[Reload],
+    recording: Recording | None,
 ) -> Changes:
     """
     Args:
@@ -272,7 +294,8 @@ def open_changes(
     """
     from daemon.control.changes import Changes
 
-    changes = Changes(core.config, sources, models, loader, partial(_reload_settings, monitor, reloads), core.runtime)
+    reload, follow = partial(_reload_settings, monitor, reloads), recording.configure if recording else None
+    changes = Changes(core.config, sources, models, loader, reload, core.runtime, follow)
     return core.life.add(changes, Phase.INTAKE)
 
 

@@ -17,8 +17,22 @@ if TYPE_CHECKING:
     from detectors.port import Size
 
 _HOT = ("sources", "model", "models", "tracking")
-_HOT_KEYS = {"log": ("level",), "monitor": ("interval_s", "stall_after_s")}
-_WITHOUT_RECONNECT = ("confidence", "labels", "tracking", "rules", "roi", "tiles", "input_size")  # keys of a source
+_HOT_KEYS = {
+    "log": ("level",),
+    "monitor": ("interval_s", "stall_after_s"),
+    "record": ("mode", "pre_s", "post_s", "max_clip_s"),
+}
+# Keys of a source.
+_WITHOUT_RECONNECT = (
+    "confidence",
+    "labels",
+    "tracking",
+    "rules",
+    "roi",
+    "tiles",
+    "input_size",
+    "record",
+)  # keys of a source
 
 
 @dataclass(frozen=True)
@@ -27,7 +41,7 @@ class Change:
     added: sources that are new, or were disabled.
     removed: ids.
     changed: sources that must reconnect.
-    refiltered: sources with new confidence, labels, tracking, rules, roi, tiles or input size only.
+    refiltered: sources with new confidence, labels, tracking, rules, roi, tiles, input size or recording only.
     models: names of models that have changed, or whose options have, or of which a source needs a lower threshold or
         another input size.
     settings: other keys, such as `log.level`.

@@ -20,7 +20,20 @@ from daemon.dashboard.source_poller import SourcePoller
 from daemon.dashboard.viewers import Selection, Viewer
 from daemon.dashboard.watched import WatchedDaemon
 from lookoutd.epochs import Epochs
-from lookoutd.messages import Counts, Detections, Event, Message, Metrics, Owner, Packets, Status, decode, topic
+from lookoutd.messages import (
+    Clip,
+    Counts,
+    Detections,
+    Event,
+    Message,
+    Metrics,
+    Owner,
+    Packets,
+    Status,
+    Store,
+    decode,
+    topic,
+)
 
 log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -210,6 +223,8 @@ class Hub:
         if isinstance(message, Packets):
             for listener in self._listeners:
                 listener.on_packets(daemon.name, message)
+            return
+        if isinstance(message, Clip | Store):  # not subscribed to
             return
         if missed := daemon.note_index(arrived.topic, message.index):
             daemon.mark_stale()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from daemon.pipeline.ledger import Ledger
     from detectors.detections import Detections
     from detectors.port import StageTimes
-    from lookoutd.messages import Counts, Event, Metrics, Model, Status
+    from lookoutd.messages import Clip, Counts, Event, Metrics, Model, Status, Store
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     """
 
     topic: bytes
-    message: Status | Event | Counts | Metrics | None
+    message: Status | Event | Counts | Metrics | Clip | Store | None
     source: str = ""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -32,7 +34,7 @@ def playback_order(http: HttpConfig, record: RecordConfig, log: LogConfig) -> Pl
 
 
 class PlaybackProcess(KeptProcess):
-    """Keeps the API running until `close`. The constructor binds its port, which a restart does not give up.
+    """Keeps the API running until `finish`. The constructor binds its port, which a restart does not give up.
 
     Attributes:
         port: that is bound.
@@ -49,6 +51,10 @@ class PlaybackProcess(KeptProcess):
             "daemon.playback.main", "the API of recordings", order, clock, name="playback", fds=[self._bound.fileno()]
         )
 
-    def close(self) -> None:
-        super().close()
+    def finish(self, seconds: float) -> None:
+        """After `request_stop`: wait so long, and give up the port, even if the system cannot end the process."""
+        if self.ident is not None:
+            self.join(seconds)
+        with suppress(OSError):
+            self._bound.shutdown(socket.SHUT_RDWR)
         self._bound.close()

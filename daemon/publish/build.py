@@ -25,6 +25,7 @@ from daemon.publish.subscribers import matching
 from detectors.detections import Detections, joined, no_tracks
 from lookoutd.messages import (
     KINDS,
+    Clip,
     Counts,
     Detection,
     Event,
@@ -35,6 +36,7 @@ from lookoutd.messages import (
     Owner,
     Packets,
     Status,
+    Store,
     topic,
 )
 from lookoutd.messages import Detections as DetectionsMessage
@@ -136,7 +138,7 @@ class MessageBuilder:
         sent = [(name, self._with_note(name, status)) for name, status in found if may_send(grants, status)]
         return [(name, self.numbered(name, status)) for name, status in sent]
 
-    def numbered(self, name: bytes, message: Status | Event | Counts | Metrics | Packets) -> Message:
+    def numbered(self, name: bytes, message: Status | Event | Counts | Metrics | Packets | Clip | Store) -> Message:
         """The message with the next index of its topic."""
         index = self._index[name]
         self._index[name] = index + 1

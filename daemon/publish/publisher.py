@@ -25,6 +25,7 @@ from lookoutd.messages import (
     PublisherMetrics,
     State,
     Status,
+    Store,
     VideoFormat,
     topic,
     watched_source,
@@ -163,7 +164,7 @@ class Publisher(ThreadPart):
                 elif (
                     grants is None
                     or item.message is None
-                    or isinstance(item.message, Metrics)
+                    or isinstance(item.message, Metrics | Store)
                     or may_send(grants, item.message)
                 ):
                     self._send_report(item)

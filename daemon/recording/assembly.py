@@ -146,11 +146,12 @@ class Assembler:
             self._lateness = Lateness()
         self._now.stream, self._now.needs_key, self._why = stream, True, "no_key"
         self.place = msgspec.structs.replace(self._now)
-        yield Break(self._now.end_utc, None if same else "source_down", None, 0, record.end)
+        if known is not None:
+            yield Break(self._now.end_utc, None if same else "source_down", None, 0, record.end)
 
     def _lose(self, record: LostRecord) -> Iterator[Chunk | Break]:
         yield from self.flush()
-        self._now.needs_key, self._why = True, "disk_slow"
+        self._now.needs_key, self._now.last_dts, self._why = True, None, "disk_slow"
         self.place = msgspec.structs.replace(self._now)
         yield Break(record.begin, "disk_slow", None, record.packets, record.end)
 

@@ -91,12 +91,12 @@ class Clips:
         for clip in self.open:
             clip.covered += max(0, min(clip.end, end) - max(clip.begin, begin))
 
-    def take_over(self, decided: int) -> Iterator[Clip]:
+    def take_over(self, decided: int | None) -> Iterator[Clip]:
         """The clips of which everything is written or lost.
 
         Args:
-            decided: BOOTTIME ns until which that is so.
+            decided: BOOTTIME ns until which that is so; None for all.
         """
-        over = [clip for clip in self.open if clip.end <= decided]
-        self.open = [clip for clip in self.open if clip.end > decided]
+        over = [clip for clip in self.open if decided is None or clip.end <= decided]
+        self.open = [clip for clip in self.open if clip not in over]
         yield from over

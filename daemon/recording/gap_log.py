@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import msgspec
 
 from daemon.recording.causes import Cause
@@ -34,28 +36,21 @@ class GapLog:
     def notes(self) -> list[Note]:
         return [*self._notes]
 
-    @property
-    def last(self) -> Note | None:
-        return self._notes[-1] if self._notes else None
-
     def note(self, at: int, cause: Cause, detail: str | None = None) -> None:
         """Nothing is recorded from then on, for this cause. One that came late comes to its place."""
-        at = max(at, 0)
-        last = self.last
-        if last is not None and (last.cause, last.detail) == (cause, detail) and at >= last.at:
+        place = bisect_right(self._notes, at, key=lambda row: row.at)
+        before = self._notes[place - 1] if place else None
+        if before is not None and before.cause == cause and detail in (None, before.detail):
             return
-        while self._notes and self._notes[-1].at >= at:
-            self._notes.pop()
         if len(self._notes) < _MAX_NOTES:
-            self._notes.append(Note(at, cause, detail))
+            self._notes.insert(place, Note(at, cause, detail))
 
     def gaps(self, begin: int, end: int) -> list[Gap]:
         """From begin to end, without a hole: each time has the latest cause that was noted before it."""
         if end <= begin:
             return []
-        rows = sorted(self._notes, key=lambda row: row.at)
-        before = [row for row in rows if row.at <= begin]
-        within = [row for row in rows if begin < row.at < end]
+        before = [row for row in self._notes if row.at <= begin]
+        within = [row for row in self._notes if begin < row.at < end]
         first = before[-1] if before else (within[0] if within else Note(begin, self._default))
         found = [Gap(begin, end, first.cause, first.detail)]
         for row in within:

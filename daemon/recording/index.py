@@ -35,6 +35,7 @@ _TABLES: Final = (
     " size INTEGER NOT NULL, claimed INTEGER NOT NULL, path TEXT NOT NULL UNIQUE, facts TEXT NOT NULL) WITHOUT ROWID",
     "CREATE INDEX files_by_begin ON files (source, begin)",
     "CREATE INDEX files_by_end ON files (end)",
+    "CREATE INDEX files_by_source ON files (source, end)",
     "CREATE TABLE gaps (file TEXT NOT NULL, begin INTEGER NOT NULL, end INTEGER NOT NULL, source TEXT NOT NULL,"
     " cause TEXT NOT NULL, detail TEXT, PRIMARY KEY (file, begin)) WITHOUT ROWID",
     "CREATE TABLE open_gaps (source TEXT PRIMARY KEY, begin INTEGER NOT NULL, end INTEGER NOT NULL,"

@@ -146,7 +146,7 @@ class OpenStore:
         Raises:
             StoreFullError: nothing more may go.
         """
-        if not self.retention.make_room(size, source):
+        if not self.retention.make_room(size, source, is_full=True):
             raise StoreFullError(f"{self.store.path}: no room, and nothing that may be deleted")
 
 

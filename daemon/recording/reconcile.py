@@ -108,7 +108,7 @@ def _rows(store: Store, paths: Iterator[str] | Sequence[str], done: Reconciled) 
 def _is_removed(store: Store, path: str) -> bool:
     """Remove an empty file: a recorder was killed after it had made it."""
     with suppress(OSError), store.opened(path, os.O_RDWR) as file:
-        if os.fstat(file).st_size == 0 and is_left(file):
+        if is_left(file) and os.fstat(file).st_size == 0:
             *folders, name = path.split("/")
             with store.folder(*folders) as folder:
                 os.unlink(name, dir_fd=folder)

@@ -61,7 +61,8 @@ class Recorder:
         on_clip: Callable[[SourceRecorder, Clip, bool], None],
         boottime: Callable[[], int] = boottime_ns,
     ) -> None:
-        self._place, self._instance, self._clock, self._on_clip = place, instance, clock, on_clip
+        self._place, self._instance, self._on_clip = place, instance, on_clip
+        self._clock, self._boottime = clock, boottime
         self._sources: dict[str, SourceRecorder] = {}
         self._to: OpenStore | None = None
         self._troubles = Troubles()
@@ -181,7 +182,8 @@ class Recorder:
     def _finish(self, source: SourceRecorder, cause: Cause, detail: str) -> None:
         try:
             if self._to is not None:
-                source.finish(self._to, self._clock.utc_ns(), cause, detail)
+                for clip in source.finish(self._to, self._clock.utc_ns(), cause, detail):
+                    self._on_clip(source, clip, True)
         except LookoutError as error:
             log.warning("the last video of a source is not recorded", source=source.source, reason=str(error))
         finally:
@@ -194,6 +196,8 @@ class Recorder:
                 self._to.store.check()
             except StoreError as error:
                 self._fail(error)
+                for source in self._sources.values():
+                    source.let_go()
                 self._to.close()
                 self._to = None
             else:

@@ -274,8 +274,10 @@ def _created(store: Store, head: FileHead) -> tuple[str, int]:
             except FileExistsError:
                 continue
             with suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return f"{source}/{day}/{name}", file
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file).st_nlink:
+                return f"{source}/{day}/{name}", file
+            os.close(file)  # taken for an empty one that was left behind
     raise StoreError(f"{store.path}/{source}/{day}: has {_MAX_SAME} files that begin at the same time")
 
 

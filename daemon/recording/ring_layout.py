@@ -3,9 +3,10 @@
     0          magic, version of the layout, size; token of the writer; what counts, as below
     128        two slots of the writer: where it is, and its counts
     8 KiB      two slots of the reader: where it is, and what it wants to remember
-    256 KiB    the data, of which byte N of all that was ever written is at N modulo the size
+    224 KiB    two slots of the writer: where runs of records lie, see `ring_space`
+    256 KiB    the data
 
-What is ready is published by a store of eight bytes, the number of the slot that counts from then on. It is seen after
+An end publishes by a store of eight bytes: the number of the slot that counts from then on. The other end sees it after
 all that was stored before, as processors of the x86 family promise. Another family needs a barrier there.
 """
 
@@ -26,9 +27,10 @@ HEAD_BYTES = 256 << 10
 PAGE = mmap.PAGESIZE
 MAGIC, LAYOUT = int.from_bytes(b"lookring", "little"), 1
 # Words of the head.
-IS, HAS, SIZE, TOKEN, WRITTEN, TAIL, COMMITTED = range(7)
+IS, HAS, SIZE, TOKEN, WRITTEN, TAIL, COMMITTED, TABLED = range(8)
 WRITER_SLOTS = 128, 256
-READER_SLOTS = 8 << 10, 120 << 10
+READER_SLOTS = 8 << 10, 112 << 10
+TABLE_SLOTS = 224 << 10, 240 << 10
 
 # head, packets, bytes, lost packets, lost bytes; of the loss that no record tells yet: packets, bytes, times
 WRITER = Struct("<11q")
@@ -36,7 +38,7 @@ READER = Struct("<qI4x")  # tail, length of the state
 PACKET = Struct("<IBBHqqqqqq")  # see HEADER; bytes, number, pts, dts, boot, utc
 HEADER = Struct("<IBBH")  # length of the record; kind; is a key picture; bytes at its end that mean nothing
 LOST = Struct("<IBBH6q")
-A_PACKET, A_STREAM, A_LOSS, NOTHING = 1, 2, 3, 4  # the last fills the end of the data
+A_PACKET, A_STREAM, A_LOSS, A_JUMP = 1, 2, 3, 4
 NO_TIME = -(1 << 63)
 
 
@@ -45,7 +47,7 @@ class RingError(LookoutError):
 
 
 class RingAccount(NamedTuple):
-    """What has gone through a ring since it was made.
+    """All that has gone through a ring since it was made.
 
     Attributes:
         packets, bytes: that were put into it.
@@ -61,7 +63,7 @@ class RingAccount(NamedTuple):
 
 
 def identity_of(fd: int) -> tuple[int, int]:
-    """What a ring's descriptors have in common, in every process."""
+    """The same for all descriptors of a ring, in every process."""
     facts = os.fstat(fd)
     return facts.st_dev, facts.st_ino
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import zip_longest
 
 import msgspec
 
 from daemon.recording.records import LostRecord, PacketRecord, Record, Stream, StreamRecord
 from daemon.recording.ring_layout import (
+    A_JUMP,
     A_LOSS,
     A_PACKET,
     A_STREAM,
@@ -19,7 +20,6 @@ from daemon.recording.ring_layout import (
     LOST,
     MAX_STATE_BYTES,
     NO_TIME,
-    NOTHING,
     PACKET,
     PAGE,
     READER,
@@ -31,14 +31,17 @@ from daemon.recording.ring_layout import (
     mapped,
     newest,
 )
+from daemon.recording.ring_space import JUMP, give_back, place_of, runs_of
 
+_SPARE_BYTES = 512 << 10  # of memory that is kept beside twice what waits, or what usually comes in a turn
+_MOST_USUAL_BYTES = 4 << 20
 _decode = msgspec.msgpack.Decoder(Stream).decode
 
 
 class RingReader:
     """Takes packets out of a ring. One thread uses it.
 
-    What it was given by `commit` last is what counts: a reader that is killed is followed by one that begins there.
+    A reader that is killed is followed by one that begins where `commit` was called last.
 
     Args:
         fd: of the ring; the reader keeps a copy.
@@ -57,6 +60,7 @@ class RingReader:
         at = READER_SLOTS[self._version & 1]
         self.tail, count = READER.unpack_from(self._map, at)
         self._state = bytes(self._map[at + READER.size : at + READER.size + count])
+        self._usual = 0  # bytes of a commit
         self._give_back()  # the reader before may have been killed before it did
 
     @property
@@ -75,7 +79,7 @@ class RingReader:
         return account_of(self._map, self._words)
 
     def read(self, at: int, limit_bytes: int | None = None) -> Iterator[Record]:
-        """What lies there, up to the head as of now.
+        """The records that lie there, up to the head as of now.
 
         Args:
             at: `tail`, or the end of a record behind it.
@@ -88,12 +92,12 @@ class RingReader:
         if not self.tail <= at <= head:
             raise RingError(f"byte {at} of a ring that holds {self.tail} to {head}")
         until = head if limit_bytes is None else min(head, at + limit_bytes)
+        begin = place_of(runs_of(self._map, self._words), at)
         with memoryview(self._map)[HEAD_BYTES:].toreadonly() as data:
             while at < until:
-                begin = at % self._size
                 length, kind, is_key, fill = HEADER.unpack_from(data, begin)
                 end = at + length
-                if length < HEADER.size or length % 8 or end > head or begin + length > self._size:
+                if length < HEADER.size or length % 8 or end > head or begin + length > self._size or begin % 8:
                     raise RingError(f"a ring has no record at byte {at}")
                 if kind == A_PACKET:
                     _, _, _, _, count, number, pts, dts, boot, utc = PACKET.unpack_from(data, begin)
@@ -107,8 +111,9 @@ class RingReader:
                 elif kind == A_LOSS:
                     _, _, _, _, packets, size, first, first_boot, last, last_boot = LOST.unpack_from(data, begin)
                     yield LostRecord(packets, size, first, first_boot, last, last_boot, at, end)
-                elif kind != NOTHING:
+                elif kind != A_JUMP:
                     raise RingError(f"a ring has a record of kind {kind} at byte {at}")
+                begin = begin + length if kind != A_JUMP else JUMP.unpack_from(data, begin)[4] % self._size
                 at = end
 
     def commit(self, tail: int, state: bytes) -> None:
@@ -129,6 +134,7 @@ class RingReader:
         at += READER.size
         self._map[at : at + len(state)] = state
         self._words[COMMITTED] = version
+        self._usual += (min(tail - self.tail, _MOST_USUAL_BYTES) - self._usual) // 4
         self._version, self.tail, self._state = version, tail, state
         self._give_back()
 
@@ -138,13 +144,17 @@ class RingReader:
             self._map.close()
 
     def _give_back(self) -> None:
-        """Give the memory back of what was read, and then the room to the writer."""
-        free, until = self._words[TAIL] & -PAGE, self.tail & -PAGE
-        while free < until:
-            at = free % self._size
-            count = min(until - free, self._size - at)
-            self._map.madvise(mmap.MADV_REMOVE, HEAD_BYTES + at, count)
-            free += count
+        """Give the memory back of what was read, as far as it is not needed again soon, and the room to the writer."""
+        at, keep = self._words[TAIL], 2 * max(self.head - self.tail, self._usual) + _SPARE_BYTES
+        runs = runs_of(self._map, self._words)
+        for run, after in zip_longest(runs, runs[1:]):
+            end = self.tail if after is None else min(self.tail, after.begin)
+            begin = max(at, run.begin)
+            if begin < end:
+                place = run.place + begin - run.begin
+                # No other record lies in the page in which a run begins, or ends.
+                last = place + end - begin if end == self.tail else (place + end - begin + PAGE - 1) & -PAGE
+                give_back(self._map, max(place & -PAGE, keep), last)
         self._words[TAIL] = self.tail
 
 

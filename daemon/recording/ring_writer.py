@@ -11,6 +11,7 @@ import msgspec
 
 from daemon.recording.records import Stream
 from daemon.recording.ring_layout import (
+    A_JUMP,
     A_LOSS,
     A_PACKET,
     A_STREAM,
@@ -18,10 +19,7 @@ from daemon.recording.ring_layout import (
     HEADER,
     LOST,
     NO_TIME,
-    NOTHING,
     PACKET,
-    PAGE,
-    TAIL,
     TOKEN,
     WRITER,
     WRITER_SLOTS,
@@ -32,6 +30,7 @@ from daemon.recording.ring_layout import (
     mapped,
     newest,
 )
+from daemon.recording.ring_space import JUMP, RingSpace
 from daemon.sources.port import PacketInfo
 
 if TYPE_CHECKING:
@@ -45,7 +44,8 @@ _encode = msgspec.msgpack.Encoder().encode
 class RingWriter:
     """Puts packets into a ring. Any thread may use it.
 
-    From its construction on, those of before write no more: each has a token, and the ring has that of the last.
+    From its construction on, and from `attach` on, others write no more: each has a token, and the ring has that of the
+    last.
 
     Args:
         fd: of the ring; the writer keeps a copy.
@@ -63,14 +63,22 @@ class RingWriter:
         self._map, self._words, self._size = mapped(fd)
         self._lock = threading.Lock()
         self._past: deque[str] = deque(maxlen=_PAST_SESSIONS)  # sessions that others have followed
-        self._kind: tuple[object, ...] | None = None  # of the last packet: what a Stream says
-        self._token = self._words[TOKEN] = secrets.randbits(62) + 1
-        self._version: int
-        self._version, counts = newest(self._map, self._words)
-        self._head, self._packets, self._bytes, self._lost_packets, self._lost_bytes, *loss = counts
-        self._loss: tuple[int, ...] = tuple(loss)
-        self.is_full = self._loss[0] > 0
-        self._limit = 0
+        self._token = -1
+        self.attach()
+
+    def attach(self) -> None:
+        """Take the ring from another writer, if one has it by now; nothing after `close`."""
+        with self._lock:
+            if not self._token or self._words[TOKEN] == self._token:
+                return
+            self._token = self._words[TOKEN] = secrets.randbits(62) + 1
+            self._version, counts = newest(self._map, self._words)
+            self._head, self._packets, self._bytes, self._lost_packets, self._lost_bytes, *loss = counts
+            self._loss: tuple[int, ...] = tuple(loss)
+            self.is_full = self._loss[0] > 0
+            self._space = RingSpace(self._map, self._words, self._size, self._head)
+            self._place = self._space.place_of(self._head)  # of the head, in the data
+            self._kind: tuple[object, ...] | None = None  # of the last packet: what a Stream says
 
     def put_packet(self, session: str, info: PacketInfo, data: ReadableBuffer, *, boot: int, utc: int) -> bool:
         """Put a packet behind those before.
@@ -93,11 +101,13 @@ class RingWriter:
             if kind != self._kind or self.is_full:
                 return self._put_after(kind, info, view, boot, utc)
             length = (PACKET.size + count + 7) & ~7
-            head, at = self._head, self._head % self._size
-            if at + length > self._size:
-                head, at = self._skip(head, at, length)
-            if head + length > self._limit and head + length > self._renewed_limit():
-                return self._lose(count, boot, utc)
+            head, at = self._head, self._place
+            if at + length + JUMP.size > self._space.limit:
+                found = self._moved(head, at, length)
+                if found is None:
+                    return self._lose(count, boot, utc)
+                head, at = found
+            self._place = at + length
             pts, dts = info.pts, info.dts
             PACKET.pack_into(
                 map, HEAD_BYTES + at, length, A_PACKET, info.key, 0, count, self._packets,
@@ -136,60 +146,72 @@ class RingWriter:
             return False
         if self.is_full and not info.key:
             return self._lose(data.nbytes, boot, utc)
-        head: int | None = self._head
+        end: tuple[int, int] | None = (self._head, self._place)
         if self.is_full:
-            head = self._told(head, A_LOSS, LOST.pack(0, 0, 0, 0, *self._loss)[HEADER.size :])
+            end = self._told(end, A_LOSS, LOST.pack(0, 0, 0, 0, *self._loss)[HEADER.size :])
         if kind != self._kind:
             stream = Stream(session, *kind[1:])  # type: ignore[arg-type]
-            head = self._told(head, A_STREAM, _encode(stream))
+            end = self._told(end, A_STREAM, _encode(stream))
         length = PACKET.size + data.nbytes
         times = NO_TIME if info.pts is None else info.pts, NO_TIME if info.dts is None else info.dts
         rest = PACKET.pack(length, A_PACKET, info.key, 0, data.nbytes, self._packets, *times, boot, utc)
-        head = self._told(head, A_PACKET, rest[HEADER.size :], data, is_key=info.key)
-        if head is None:
+        end = self._told(end, A_PACKET, rest[HEADER.size :], data, is_key=info.key)
+        if end is None:
+            self._space.rewind(self._head)
             return self._lose(data.nbytes, boot, utc)
         if self._kind and self._kind[0] != session:
             self._past.append(str(self._kind[0]))
-        self._kind, self._head, self.is_full, self._loss = kind, head, False, _NO_LOSS
+        self._head, self._place = end
+        self._kind, self.is_full, self._loss = kind, False, _NO_LOSS
         self._packets += 1
         self._bytes += data.nbytes
         self._publish()
         return True
 
     def _told(
-        self, head: int | None, kind: int, rest: bytes, data: memoryview | None = None, *, is_key: bool = False
-    ) -> int | None:
-        """Write a record, which nobody sees yet, behind `head`; returns where the next one begins, None if there is
-        no room."""
-        if head is None:
+        self,
+        end: tuple[int, int] | None,
+        kind: int,
+        rest: bytes,
+        data: memoryview | None = None,
+        *,
+        is_key: bool = False,
+    ) -> tuple[int, int] | None:
+        """Write a record, which nobody sees yet.
+
+        Args:
+            end: of the record before: where it is in all that was ever written, and in the data. None without room.
+
+        Returns:
+            Its own end.
+        """
+        if end is None:
             return None
         count = HEADER.size + len(rest) + (data.nbytes if data else 0)
         length = (count + 7) & ~7
-        at = head % self._size
-        if at + length > self._size:
-            head, at = self._skip(head, at, length)
-        if head + length > self._limit and head + length > self._renewed_limit():
+        found: tuple[int, int] | None = end
+        if end[1] + length + JUMP.size > self._space.limit:
+            found = self._moved(*end, length)
+        if found is None:
             return None
-        at += HEAD_BYTES
+        head, place = found
+        at = HEAD_BYTES + place
         HEADER.pack_into(self._map, at, length, kind, is_key, length - count)
         at += HEADER.size
         self._map[at : at + len(rest)] = rest
         if data:
             self._map[at + len(rest) : at + len(rest) + data.nbytes] = data
-        return head + length
+        return head + length, place + length
 
-    def _skip(self, head: int, at: int, length: int) -> tuple[int, int]:
-        """Fill the end of the data, which is too short for a record; returns where the record begins."""
-        left = self._size - at
-        if head + left + length > self._limit and head + left + length > self._renewed_limit():
-            return self._limit, at  # no room: nothing is written
-        HEADER.pack_into(self._map, HEAD_BYTES + at, left, NOTHING, 0, 0)
-        return head + left, 0
-
-    def _renewed_limit(self) -> int:
-        """Up to where it may write. The page in which unread data begin stays as it is: the reader gives pages back."""
-        self._limit = (self._words[TAIL] & -PAGE) + self._size
-        return self._limit
+    def _moved(self, head: int, place: int, length: int) -> tuple[int, int] | None:
+        """Where a record begins for which the run may have no room, in all that was ever written and in the data; None
+        without room."""
+        found = self._space.find(place, length)
+        if found is None or found == place:
+            return found if found is None else (head, place)
+        JUMP.pack_into(self._map, HEAD_BYTES + place, JUMP.size, A_JUMP, 0, 0, found)
+        self._space.begin_run(head + JUMP.size, found)
+        return head + JUMP.size, found
 
     def _lose(self, count: int, boot: int, utc: int) -> bool:
         packets, size, begin, begin_boot, _, _ = self._loss

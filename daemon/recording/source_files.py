@@ -63,7 +63,7 @@ class SourceFiles:
         self._file: RecordingFile | None = None
 
     def begin(self, to: OpenStore, now: int) -> int:
-        """The store is open for the first time.
+        """The store is open, perhaps again.
 
         Returns:
             The number of the first packet that is in no file yet.
@@ -72,6 +72,7 @@ class SourceFiles:
         self._last = last
         self._since = last.since if last else (going.begin if going else now)
         if self._is_new:
+            self._is_new = False
             until = self._covered.until = last.end if last else self._since
             if going is not None and going.begin >= until:
                 self._log.note(going.begin, going.cause, going.detail)
@@ -106,7 +107,16 @@ class SourceFiles:
 
     def note(self, at: int, cause: Cause, detail: str | None = None) -> None:
         """Nothing is recorded from then on; UTC ns."""
-        self._log.note(at if cause == "clock" else max(at, self._covered.until), cause, detail)
+        self._log.note(max(at, self._covered.until), cause, detail)
+
+    def set_clock(self, at: int, detail: str | None) -> None:
+        """The time of day was set: what follows begins then, UTC ns. A time that comes twice has no gap."""
+        covered = self._covered
+        if at < covered.until:
+            covered.until, self._log = at, GapLog()
+        else:
+            self._log.note(covered.until, "clock", detail)
+        covered.base_dts = None
 
     def write(self, to: OpenStore, chunk: Chunk, *, claimed: bool) -> bool:
         """Write a chunk; False if it can never be written.
@@ -135,7 +145,7 @@ class SourceFiles:
         covered = self._covered
         covered.recorded_ns += max(0, chunk.end - max(chunk.begin, covered.until))
         covered.until = chunk.end
-        self._log.clear(chunk.end)
+        self._log.clear(chunk.end - chunk.samples[-1].duration)  # the camera may be told of as down before its end
         return True
 
     def claim(self, begin: int, end: int) -> None:
@@ -163,11 +173,12 @@ class SourceFiles:
             raise file.trouble
 
     def detach(self) -> None:
+        """Let go of the open file as it is."""
         if self._file is not None:
             self._file.detach()
             self._file = None
 
-    def new_timeline(self) -> None:
+    def begin_timeline(self) -> None:
         """The session's times begin anew."""
         self._covered.base_dts = None
 
@@ -194,6 +205,7 @@ class SourceFiles:
         if begin < until or (begin - until <= _SAME_NS and not self._log.notes):
             until = begin = min(begin, until) if begin > until else begin
         last, first = self._last, chunk.samples[0]
+        self._since = min(self._since or begin, begin)
         if covered.base_dts is None or covered.session != chunk.stream.session:
             covered.base_dts, covered.session = first.dts, chunk.stream.session
         return FileHead(
@@ -212,7 +224,7 @@ class SourceFiles:
             begins_with_key=chunk.key,
             previous=last.id if last else None,
             previous_chain=last.chain if last else None,
-            since=self._since or begin,
+            since=self._since,
             covered_until=until,
             gaps=self._log.gaps(until, begin),
         )

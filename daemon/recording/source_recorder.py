@@ -111,7 +111,7 @@ class SourceRecorder:
         self._lost = Counter[str](known.lost if known else {})
         self.clips = Clips(settings.pre, settings.post, settings.longest, known.clips if known else None)
         self._held: deque[_Held] = deque()
-        self._skip_below: int | None = None  # packets that an earlier process has written; None before the store opens
+        self._skip_below = 0  # packets before it are in files
 
     # --- what others say -------------------------------------------------------------------------------------------
 
@@ -125,8 +125,11 @@ class SourceRecorder:
 
     def begin(self, to: OpenStore, now: int) -> None:
         """The store is open, perhaps again."""
-        if self._skip_below is None:
-            self._skip_below = self._files.begin(to, now)
+        self._skip_below = max(self._skip_below, self._files.begin(to, now))
+
+    def let_go(self) -> None:
+        """The store is not to be touched any more."""
+        self._files.detach()
 
     def configure(self, settings: Settings) -> None:
         self._settings = settings
@@ -186,11 +189,14 @@ class SourceRecorder:
         """Every few seconds."""
         self._files.keep_books(to, now)
 
-    def finish(self, to: OpenStore, now: int, cause: Cause, detail: str) -> None:
+    def finish(self, to: OpenStore, now: int, cause: Cause, detail: str) -> list[Clip]:
         """The last turn: write what is wanted, and close the file.
 
         Args:
             cause, detail: why nothing more is recorded.
+
+        Returns:
+            Clips that are over by that.
 
         Raises:
             StoreError: it cannot be written, and stays in the ring.
@@ -205,6 +211,7 @@ class SourceRecorder:
             self._files.note(now, cause, detail)
             self._commit()
             self._files.keep_books(to, now + 1)
+        return list(self.clips.take_over(None))
 
     def account(self, now: int) -> Account:
         """As of the last turn."""
@@ -240,7 +247,7 @@ class SourceRecorder:
         if isinstance(item, Break):
             self._break(to, item)
             return True
-        if item.number < (self._skip_below or 0):
+        if item.number < self._skip_below:
             self._written += len(item.samples)
             return True
         if self._settings.continuous:
@@ -276,10 +283,13 @@ class SourceRecorder:
         if item.cause is None:
             return
         cause, detail = item.cause, item.detail
+        if cause == "clock":
+            self._files.set_clock(item.at, detail)
+            return
         if cause == "disk_slow":
             cause, detail = to.trouble_at(item.at) or (cause, detail)
-        if cause in ("clock", "network"):
-            self._files.new_timeline()
+        elif cause == "network":
+            self._files.begin_timeline()
         self._files.note(item.at, cause, detail)
         if item.packets:
             self._lost[cause] += item.packets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from daemon.recording.records import FileFacts, Gap
@@ -40,6 +41,11 @@ def timeline(
         since: when the first recording began; None if there is none.
         last: that goes on since the last file.
     """
+    entries = [*entries]
+    # Where the clock was set back, a file tells of gaps before others that come before it here.
+    steps = any(entry.file.begin < other.file.begin and entry.file.begin_boot > other.file.begin_boot
+                and entry.file.boot_id == other.file.boot_id for entry, other in pairwise(entries))  # fmt: skip
+    every = [gap for entry in entries for gap in entry.gaps] if steps else []
     found: list[Span | Gap] = []
     first = since if since is not None else (last.begin if last else begin)
     at = _before(found, begin, min(first, end))
@@ -47,7 +53,7 @@ def timeline(
         file = entry.file
         if file.begin > at:
             hole = min(file.begin, end)
-            found += _explained(entry.gaps, at, hole)
+            found += _explained(entry.gaps, at, hole) if not steps else _explained(every, at, hole)
             at = hole
         if file.begin >= end:
             break

@@ -47,7 +47,7 @@ class AvSource:
 
     def __init__(self, config: AvConfig, decoder_pool: DecoderPool | None = None) -> None:
         self._config, self._decoder_pool = config, decoder_pool or NoHardwareDecoder("not asked for")
-        self.live = config.url.scheme not in LOCAL if config.kind == "auto" else config.kind == "live"
+        self.live = config.is_live
         self.plays_once = not self.live and not config.loop
         self.realtime = not self.live and config.pace == "realtime"
         self.clock = FrameClock("arrival") if self.live else FrameClock("file", 0)

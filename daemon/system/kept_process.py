@@ -49,9 +49,13 @@ class KeptProcess(threading.Thread):
         self._order = order
         self._changed.set()
 
+    def request_stop(self) -> None:
+        """End the process soon."""
+        self._ending.set()
+
     def close(self) -> None:
         """End the process, within a time limit. A second call does nothing."""
-        self._ending.set()
+        self.request_stop()
         if self.ident is not None:
             self.join(_END_S + 1.0)
 

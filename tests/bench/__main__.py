@@ -112,6 +112,25 @@ def fleet(json_file: Path | None, **values: Any) -> int:
 
 
 @bench.command()
+@click.option("--rings", default=240, show_default=True, type=click.IntRange(1, 2000), help="One for each source.")
+@click.option("--packet-bytes", default=17_000, show_default=True, type=click.IntRange(1, 1_000_000))
+@click.option("--fps", default=30.0, show_default=True, type=click.FloatRange(0.1, 1000), help="Packets of a source.")
+@click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(0.1, 3600))
+@click.option("--writers", default=2, show_default=True, type=click.IntRange(1, 64), help="Processes.")
+@click.option("--ring-mib", default=16, show_default=True, type=click.IntRange(1, 1024), help="Of each ring.")
+@JSON_FILE
+def rings(json_file: Path | None, **values: Any) -> int:
+    """The cost of recording a packet into shared memory, and many cameras with one reader: nothing may be lost."""
+    from tests.bench.rings import RingsOptions
+    from tests.bench.rings import rings as run_rings
+
+    found = run_rings(RingsOptions(**values))
+    write_json(json_file, found)
+    show(tables.rings(values["rings"], found))
+    return 1 if found.lost else 0
+
+
+@bench.command()
 @click.argument("model", type=InputPath())
 @click.option("--clip", type=InputPath(), help="[default: a drawn street]")
 @click.option(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.bench.page_cost import PageCost
     from tests.bench.peers.compare import PeerRates
     from tests.bench.providers import ProviderCost
+    from tests.bench.rings import RingsFound
 
 
 def peers(found: PeerRates) -> Table:
@@ -45,6 +46,20 @@ def providers(model: str, found: Sequence[ProviderCost]) -> Table:
         for row in found
     ]
     return Table(model, head, rows)
+
+
+def rings(count: int, found: RingsFound) -> Table:
+    """Result of `python -m tests.bench rings`."""
+    rows = [
+        ("CPU of a packet into one ring", f"{number(found.us_one)} us"),
+        ("into each of all rings in turns", f"{number(found.us_all)} us"),
+        ("written", f"{found.packets} packets, {number(found.mb_per_s)} MB/s"),
+        ("lost", str(found.lost)),
+        ("CPU of the writers together", f"{found.writers_cpu:.1%} of a core"),
+        ("CPU of the reader", f"{found.reader_cpu:.1%} of a core"),
+        ("memory of all rings, most", f"{found.memory / 1e6:.0f} MB"),
+    ]
+    return Table(f"{count} rings", ("", ""), rows)
 
 
 def overhead(found: Overhead) -> Table:

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from daemon.capture.processes.channel import Channel, pair
+from daemon.capture.processes.channel import Channel, NoDescriptorError, pair
 from daemon.capture.processes.protocol import FromCapture, Heartbeat, NewMemory, Remove, ToCapture
+from tests.support.descriptors import no_descriptors
 
 
 @contextmanager
@@ -53,6 +54,35 @@ def test_a_full_socket_takes_no_packet_until_there_is_room() -> None:
             sent += 1
         assert [process.receive() for _ in range(sent)] == [([Remove(number)], None) for number in range(sent)]
         assert daemon.send([Remove(sent)])
+
+
+def test_a_descriptor_for_which_the_socket_has_no_room_comes_once_there_is_some() -> None:
+    """At whatever packet the room has ended."""
+    for spare in range(4):
+        with _channels() as (daemon, process), open(os.devnull, "rb") as file:
+            sent = 0
+            while daemon.send([Remove(sent)]):
+                sent += 1
+            received = [process.receive() for _ in range(spare)]
+            is_sent = daemon.send([Remove(-1)], file.fileno())
+            received += [process.receive() for _ in range(sent - spare)]
+            assert received == [([Remove(number)], None) for number in range(sent)]
+            assert is_sent or daemon.send([Remove(-1)], file.fileno())
+            daemon.send([Remove(-2)])
+            (with_fd, fd), last = process.receive(), process.receive()  # type: ignore[misc]
+            assert (with_fd, last) == ([Remove(-1)], ([Remove(-2)], None))
+            assert fd is not None
+            os.close(fd)
+
+
+def test_a_packet_comes_without_its_descriptor_where_none_is_free() -> None:
+    with _channels() as (daemon, process), open(os.devnull, "rb") as file:
+        daemon.send([Remove(1)], file.fileno())
+        daemon.send([Remove(2)])
+        with no_descriptors(), pytest.raises(NoDescriptorError):
+            process.receive()
+        assert process.receive_without_descriptor() == [Remove(1)]
+        assert process.receive() == ([Remove(2)], None)
 
 
 def test_what_was_sent_before_the_end_is_received() -> None:

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from daemon.dashboard.flow_control import FlowControl
-from daemon.lateness import Lateness
 from daemon.dashboard.muxer import Fragment, Init
 from daemon.dashboard.viewer_queue import Progress, ViewerQueue
 from daemon.dashboard.viewers import ClientMessage, Viewer
+from daemon.lateness import Lateness
 from tests.support.clock import ManualClock
 
 _STEP_S = 0.01

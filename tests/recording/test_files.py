@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import av
+import msgspec
 import pytest
 
 from daemon.recording.boxes import BoxError
@@ -17,7 +18,7 @@ from daemon.recording.records import Sample
 from daemon.recording.scan import claim, recover, scan
 from daemon.recording.store import Store
 from daemon.sources.bitstream import Bitstream
-from tests.support.recorded import BEGIN, Clip, append, clip, groups, head_of, played, record, units
+from tests.support.recorded import BEGIN, SECOND, Clip, append, clip, groups, head_of, later, played, record, units
 
 Row = tuple[int, int, bool, list[str]]  # pts, dts, key, NAL units
 KINDS = [(kind, lengths) for kind in ("h264", "h264-b", "hevc") for lengths in (False, True)]
@@ -138,3 +139,36 @@ def test_what_is_no_recording_is_said(store: Store, clips: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(BoxError, match="no recording"):
             scan(store, facts.path)
+
+
+@pytest.mark.parametrize("unit", [(1, 15), (1001, 30_000), (1, 1000), (1, 1_000_000), (1, 44_100), (0, 1)])
+def test_times_are_those_of_the_stream_whatever_its_unit(store: Store, clips: Path, unit: tuple[int, int]) -> None:
+    """To a unit, or a tick of 1/90,000 s, because the beginning is rounded too; also hours after it."""
+    made = clip(clips, "h264-b", lengths=True)
+    stream = msgspec.structs.replace(made.stream, time_base=unit)
+    samples, base = later(made.samples, 9 * 3600 * SECOND), made.samples[0].dts
+    file = RecordingFile.create(store, head_of(store, stream, samples[0], base_dts=base), samples[0].data)
+    append(file, samples, 0)
+    most = max(SECOND * unit[0] / unit[1] if unit[0] else 0, SECOND / 90_000) + 1
+    for row, sample in zip(played(store.path / file.path), samples):
+        assert abs(row[0] - (sample.pts - base)) <= most
+        assert abs(row[1] - (sample.dts - base)) <= most
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_turned_picture_is_shown_upright(store: Store, clips: Path, turns: int) -> None:
+    made = clip(clips, "h264")
+    stream = msgspec.structs.replace(made.stream, turns=turns)
+    facts = record(store, Clip(stream, made.samples))
+    with av.open(str(store.path / facts.path)) as container:
+        assert -next(container.decode(video=0)).rotation % 360 == turns * 90
+
+
+def test_video_that_cannot_be_recorded_is_said(store: Store, clips: Path) -> None:
+    made = clip(clips, "h264")
+    for codec, data in (("vp9", made.samples[0].data), ("h264", memoryview(b"no video at all"))):
+        stream = msgspec.structs.replace(made.stream, codec=codec, extradata=b"")
+        with pytest.raises(StoreError, match="cannot be recorded") as caught:
+            RecordingFile.create(store, head_of(store, stream, made.samples[0]), data)
+        assert caught.value.cause == "codec"
+    assert list(store.files()) == []

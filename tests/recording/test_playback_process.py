@@ -53,7 +53,8 @@ def test_the_process_begins_again_and_ends_with_the_daemon(order: PlaybackOrder)
         with pytest.raises(ConfigError, match="choose another port"):
             PlaybackProcess(_with_port(order, process.port), SystemClock())
     finally:
-        process.close()
+        process.request_stop()
+        process.finish(PATIENCE_S)
     assert process.pid is None
     with pytest.raises(httpx.ConnectError):
         _stores(process.port)

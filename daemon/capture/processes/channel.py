@@ -44,9 +44,12 @@ class Channel:
         self._waits = end.getblocking()
         self._discarded = bytearray(1)
         self._descriptors_due = 0
+        self._has_announced = False  # a descriptor whose packet found the socket full
 
     def send(self, messages: Sequence[ProcessMessage], fd: int | None = None) -> bool:
         """Send one packet, optionally with a file descriptor; False if a non-blocking socket is full.
+
+        A packet with a descriptor that finds it full must be the next with one that is sent.
 
         Raises:
             OSError: the other end is closed.
@@ -56,8 +59,11 @@ class Channel:
             if fd is None:
                 self._send_packet(data)
             else:
-                self.socket.send(_DESCRIPTOR_FOLLOWS)
+                if not self._has_announced:
+                    self.socket.send(_DESCRIPTOR_FOLLOWS)
+                self._has_announced = not self._waits
                 socket.send_fds(self.socket, [data], [fd])
+                self._has_announced = False
         except BlockingIOError:
             return False
         return True
@@ -79,6 +85,11 @@ class Channel:
             self._descriptors_due += 1
             return self._receive_with_descriptor()
         return self._decode(self._view[:size]), None
+
+    def receive_without_descriptor(self) -> list[ProcessMessage]:
+        """The messages of the packet for whose descriptor there is no room, which is lost."""
+        self._descriptors_due -= 1
+        return self._decode(self._view[: self.socket.recv_into(self._buffer)])
 
     def _send_packet(self, data: bytes) -> None:
         if self._waits:

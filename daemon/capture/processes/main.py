@@ -22,14 +22,17 @@ import structlog
 
 from daemon.capture.camera import ThreadContext
 from daemon.capture.capture import Capture
-from daemon.capture.processes.channel import Channel
+from daemon.capture.processes.channel import Channel, NoDescriptorError
 from daemon.capture.processes.forwarder import FrameForwarder
 from daemon.capture.processes.protocol import (
     Abandon,
     Add,
     AdmissionReply,
     Failed,
+    NoRecord,
+    ProcessMessage,
     QuotaChanged,
+    Record,
     Remove,
     Retry,
     Returned,
@@ -38,6 +41,7 @@ from daemon.capture.processes.protocol import (
     Watch,
 )
 from daemon.capture.processes.sender import FrameSender
+from daemon.capture.processes.tape import SourceTape
 from daemon.capture.sinks import CaptureSinks
 from daemon.capture.threads import CaptureThreads, capture_kind
 from daemon.capture.timing import Backoff
@@ -145,6 +149,7 @@ class _CaptureProcess:
         self._config, self._decoder_pool, self._channel, self._clock = config, decoder_pool, channel, clock
         self._sender = FrameSender(channel, decoder_pool, clock, live=config.live)
         self._feeds: dict[int, FrameForwarder] = {}
+        self._tapes: dict[int, SourceTape] = {}
         self._captures: dict[int, Capture] = {}
         self._failed: dict[int, _FailedTask] = {}
         self._stopping = False
@@ -166,11 +171,11 @@ class _CaptureProcess:
         while self._captures or not self._stopping:
             came = {fd for fd, _ in poller.poll(_TICK_S * 1000)}
             if socket in came:
-                received = self._channel.receive()
+                received = self._received()
                 if received is None:
                     return
                 for message in received[0]:
-                    self._handle(message)
+                    self._handle(message, received[1])
             now = self._clock.monotonic_ns()
             if self._bell in came:
                 os.read(self._bell, 4096)
@@ -180,6 +185,13 @@ class _CaptureProcess:
                 self._housekeeping(now)
         self._sender.end()
         self._sending.join()
+
+    def _received(self) -> tuple[list[ProcessMessage], int | None] | None:
+        """See `Channel.receive`. A packet for whose descriptor there is no room comes without it."""
+        try:
+            return self._channel.receive()
+        except NoDescriptorError:
+            return self._channel.receive_without_descriptor(), None
 
     def _send(self) -> None:
         """Run the sender; without it the process is useless."""
@@ -214,7 +226,7 @@ class _CaptureProcess:
         capture = capture_kind(source)(
             task.source,
             source,
-            CaptureSinks(feed, feed, feed.announce, feed, packets=feed),
+            CaptureSinks(feed, feed, feed.announce, feed, packets=feed, recorder=self._tape_of(task.capture)),
             self._clock,
             config.reconnect,
             task.seq,
@@ -223,6 +235,9 @@ class _CaptureProcess:
         self._captures[task.capture] = capture
         capture.end.on_set(self._ring)
         return capture
+
+    def _tape_of(self, number: int) -> SourceTape:
+        return self._tapes.setdefault(number, SourceTape())
 
     def _ring(self) -> None:
         os.write(self._ringer, b".")
@@ -269,15 +284,19 @@ class _CaptureProcess:
         """Forget a source that has ended."""
         self._captures.pop(number, None)
         self._failed.pop(number, None)
+        if tape := self._tapes.pop(number, None):
+            tape.end()
         if feed := self._feeds.pop(number, None):
             feed.end(failure)
 
-    def _handle(self, message: Any) -> None:
+    def _handle(self, message: Any, fd: int | None) -> None:
         if isinstance(message, Returned):
             self._sender.on_returned(message)
         elif isinstance(message, AdmissionReply | QuotaChanged | Watch):
             if feed := self._feeds.get(message.capture):
                 self._handle_for(feed, message)
+        elif isinstance(message, Record | NoRecord):
+            self._record(message, fd)
         elif isinstance(message, Add):
             self._add_task(pickle.loads(message.task))  # noqa: S301 - from the daemon, which started this
         elif isinstance(message, Remove):
@@ -301,6 +320,15 @@ class _CaptureProcess:
             feed.on_quota_changed(message)
         else:
             feed.watch(on=message.on)
+
+    def _record(self, message: Record | NoRecord, fd: int | None) -> None:
+        if isinstance(message, NoRecord):
+            if tape := self._tapes.get(message.capture):
+                tape.end()
+        elif message.capture in self._feeds:
+            self._tape_of(message.capture).take(message, fd)
+        elif fd is not None:  # the source has ended
+            os.close(fd)
 
     def _remove(self, number: int) -> None:
         if capture := self._captures.get(number):

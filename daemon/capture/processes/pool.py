@@ -66,6 +66,7 @@ class WorkerPool(threading.Thread):
         self._ending, self._is_killed = StopToken(), False
         self._is_busy = False  # messages came at the last turn
         self._watched: frozenset[str] = frozenset()  # sources whose packets are wanted, as processes know
+        self._rings = sinks.recorder.rings  # likewise, where packets are recorded
         self.ended = StopToken()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
@@ -271,13 +272,17 @@ class WorkerPool(threading.Thread):
             self._runtime.clock.wait(self._ending, _GATHER_S)
 
     def _pass_on_demand(self) -> None:
-        """Tell processes whose packets are wanted from now on, or no more."""
-        watched = self._sinks.packets.watched
-        if watched is self._watched:
-            return
-        changed, self._watched = self._watched ^ watched, watched
-        for worker in self._workers:
-            worker.watch(changed)
+        """Tell processes whose packets are wanted or recorded from now on, or no more."""
+        watched, rings = self._sinks.packets.watched, self._sinks.recorder.rings
+        if watched is not self._watched:
+            changed, self._watched = self._watched ^ watched, watched
+            for worker in self._workers:
+                worker.watch(changed)
+        if rings is not self._rings:
+            before, self._rings = self._rings, rings
+            moved = [source for source in before.keys() | rings.keys() if before.get(source) != rings.get(source)]
+            for worker in self._workers:
+                worker.record(moved)
 
     def _poll(self) -> list[CaptureProcess]:
         """Wait for messages; returns the workers that have some."""

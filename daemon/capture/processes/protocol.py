@@ -250,4 +250,25 @@ class Retry(ProcessMessage, frozen=True, tag=9):
     capture: int
 
 
-ToCapture = Returned | AdmissionReply | QuotaChanged | StopAll | Add | Remove | Abandon | Watch | Retry
+class Record(ProcessMessage, frozen=True, tag=10):
+    """A ring for the packets of a source; alone in its packet of the channel, with its descriptor.
+
+    Attributes:
+        rings: that come, of which this is one. With the last of them, all replace those before.
+        make_tape: a pickled function; see `daemon.capture.sinks.RecordedPackets`.
+    """
+
+    capture: int
+    rings: int
+    make_tape: bytes
+
+
+class NoRecord(ProcessMessage, frozen=True, tag=11):
+    """The packets of a source are not recorded any more."""
+
+    capture: int
+
+
+ToCapture = (
+    Returned | AdmissionReply | QuotaChanged | StopAll | Add | Remove | Abandon | Watch | Retry | Record | NoRecord
+)

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from daemon.capture.processes.channel import Channel, pair
 from daemon.capture.processes.main import WorkerConfig
-from daemon.capture.processes.protocol import FrameFormat, FromCapture, ProcessMessage, Returned
+from daemon.capture.processes.protocol import FrameFormat, FromCapture, ProcessMessage, Record, Returned
+from daemon.capture.processes.remote import RemoteCapture
+from daemon.capture.sinks import RecordedPackets, SharedRing
 from daemon.sources.buffers import RemoteLease, SharedMemory
 from daemon.system.children import Child, spawn
 
 PROGRAM = "daemon.capture.processes.main"
 _MAX_SLOTS = 1024  # in one packet
+
+
+class WithRing(NamedTuple):
+    """A message that brings a ring, which exists until it is sent."""
+
+    message: Record
+    ring: SharedRing
+
+
+def with_rings(capture: RemoteCapture, recorder: RecordedPackets) -> list[WithRing]:
+    """The messages that bring the rings of a source; none if it is not recorded, or leaves: a ring has one writer, and
+    another capture may have the source next."""
+    rings = () if capture.is_leaving else recorder.rings.get(capture.id, ())
+    if not rings:
+        return []
+    message = Record(capture.number, len(rings), pickle.dumps(recorder.make_tape))
+    return [WithRing(message, ring) for ring in rings]
 
 
 @dataclass
@@ -43,7 +64,7 @@ class ProcessRun:
     formats: dict[int, FrameFormat] = field(default_factory=dict)
     returned: deque[tuple[int, int]] = field(default_factory=deque)
     outstanding: int = 0
-    unsent: deque[ProcessMessage] = field(default_factory=deque)
+    unsent: deque[ProcessMessage | WithRing] = field(default_factory=deque)
     parts: dict[int, list[bytes]] = field(default_factory=dict)
     problem: str | None = None
     closed_ns: int | None = None
@@ -97,10 +118,15 @@ class ProcessRun:
             self.outstanding -= len(slots)
             self.unsent.append(Returned(slots))
         try:
-            while self.unsent and self.channel.send([self.unsent[0]]):
+            while self.unsent and self._send(self.unsent[0]):
                 self.unsent.popleft()
         except OSError:  # it has ended; its last messages are still to be read
             self.unsent.clear()
+
+    def _send(self, item: ProcessMessage | WithRing) -> bool:
+        if isinstance(item, WithRing):
+            return self.channel.send([item.message], item.ring.fd)
+        return self.channel.send([item])
 
     def close(self, now_ns: int) -> None:
         """Close the socket: it has ended, or will soon."""

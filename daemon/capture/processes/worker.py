@@ -15,9 +15,9 @@ import structlog
 from daemon.capture.processes.channel import NoDescriptorError
 from daemon.capture.processes.inbox import Inbox
 from daemon.capture.processes.main import Task, WorkerConfig
-from daemon.capture.processes.protocol import Abandon, Add, Remove, Retry, StopAll, Watch
+from daemon.capture.processes.protocol import Abandon, Add, NoRecord, Remove, Retry, StopAll, Watch
 from daemon.capture.processes.remote import RemoteCapture
-from daemon.capture.processes.run import ProcessRun
+from daemon.capture.processes.run import ProcessRun, with_rings
 from daemon.capture.sinks import DaemonSinks
 from daemon.sources.buffers import Mapper
 from daemon.system.children import reap
@@ -132,6 +132,8 @@ class CaptureProcess:
         except OSError as error:  # no descriptor or no process
             self._schedule_restart([*self._captures.values()], f"no capture process can be started: {error.strerror}")
             return
+        for task in tasks:
+            self._current.unsent.extend(with_rings(self._captures[task.capture], self._sinks.recorder))
         if self._stopping:
             self._current.unsent.append(StopAll())
 
@@ -149,6 +151,7 @@ class CaptureProcess:
         if self._current:
             task = Task(capture.number, capture.config, capture.seq)
             self._current.unsent.append(Add(pickle.dumps(task)))
+            self._current.unsent.extend(with_rings(capture, self._sinks.recorder))
             self._current.captures.add(capture.number)
         elif self._due_ns is None and all(run.is_reported for run in self._closing):
             self.start()
@@ -158,7 +161,7 @@ class CaptureProcess:
         capture.leave()
         self._has_ending = True
         if self._current and capture.number in self._current.captures:
-            self._current.unsent.append(Remove(capture.number))
+            self._current.unsent.extend((NoRecord(capture.number), Remove(capture.number)))
 
     def watch(self, changed: Collection[str]) -> None:
         """Tell the process whether the packets of these sources are wanted."""
@@ -169,6 +172,16 @@ class CaptureProcess:
             capture = self._captures.get(number)
             if capture and capture.id in changed:
                 run.unsent.append(Watch(number, self._sinks.packets.is_watched(capture.id)))
+
+    def record(self, changed: Collection[str]) -> None:
+        """Tell the process where the packets of these sources are recorded."""
+        run = self._current
+        if run is None:
+            return
+        for number in run.captures:
+            capture = self._captures.get(number)
+            if capture and capture.id in changed:
+                run.unsent.extend(with_rings(capture, self._sinks.recorder) or [NoRecord(number)])
 
     def retry(self, capture: RemoteCapture) -> None:
         """Have the process connect a source that is down at once."""

@@ -104,7 +104,8 @@ class _RecorderProcess:
         try:
             received = self._channel.receive()
         except NoDescriptorError:
-            log.warning("a source is not recorded: no descriptor is left")
+            log.error("a source is not recorded: no descriptor is left")
+            self._channel.receive_without_descriptor()
             return True
         if received is None:
             return False

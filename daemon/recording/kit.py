@@ -1,0 +1,82 @@
+"""Attaches recording: a process for each store, and one for streams that are recorded alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from daemon.lifecycle import Phase, Steps
+
+if TYPE_CHECKING:
+    from daemon.config.recording import RecordConfig, StoreConfig
+    from daemon.pipeline.core import Core
+    from daemon.recording.process.store_process import StoreProcess
+    from daemon.recording.recorder import StorePlace
+    from daemon.recording.recording import Recording
+    from lookoutd.messages import Owner
+
+log = structlog.get_logger(__name__)
+_GIB, _DAY_NS = 1 << 30, 86_400_000_000_000
+
+
+def open_recording(core: Core, owner: Callable[[str], Owner | None] | None) -> Recording:
+    """
+    Args:
+        owner: of a source, where several daemons share them.
+    """
+    from daemon.recording.directory import RingDirectory
+    from daemon.recording.recording import Recording
+    from daemon.recording.streams.main import StreamsOrder
+    from daemon.recording.streams.process import StreamsProcess, StreamState
+    from daemon.recording.streams.stream import StreamRules
+
+    config, life, runtime = core.config, core.life, core.runtime
+    directory = RingDirectory()
+    stores: dict[str, StoreProcess] = {}
+    rules = StreamRules(config.reconnect, config.monitor.stall_after_s)
+
+    def _on_stream(told: StreamState) -> None:
+        recording.on_stream(told)
+
+    streams = StreamsProcess(directory, StreamsOrder(rules, config.log), _on_stream, runtime)
+    for name, store in config.record.stores.items():
+        stores[name] = _store_process(core, name, store, lambda: recording)
+        log.info("recordings", store=name, path=str(store.path))
+    recording = Recording(core, directory, stores, streams, owner)
+    for part in stores.values():
+        life.add(part, Phase.STORES)
+    life.add(streams, Phase.SOURCES)
+    # After the processes have begun, before the sources do.
+    life.add(Steps("recording", start=lambda: recording.configure(config)), Phase.SOURCES)
+    return recording
+
+
+def _store_process(core: Core, name: str, store: StoreConfig, recording: Callable[[], Recording]) -> StoreProcess:
+    from daemon.recording.process.main import RecorderOrder
+    from daemon.recording.process.protocol import ClipTold
+    from daemon.recording.process.store_process import StoreFigures, StoreProcess
+
+    def tell(told: ClipTold | StoreFigures) -> None:
+        if isinstance(told, ClipTold):
+            recording().on_clip(name, told)
+        else:
+            recording().on_store(told)
+
+    order = RecorderOrder(place_of(core.config.record, store), core.instance, core.config.log)
+    return StoreProcess(name, order, tell, core.runtime)
+
+
+def place_of(record: RecordConfig, store: StoreConfig) -> StorePlace:
+    """A store as its process has it."""
+    from daemon.recording.recorder import StorePlace
+    from daemon.recording.retention import Rules
+
+    rules = Rules(
+        max_bytes=None if store.max_gib is None else round(store.max_gib * _GIB),
+        min_free_bytes=round(store.min_free_gib * _GIB),
+        continuous_ns=round(record.keep.continuous_days * _DAY_NS),
+        events_ns=round(record.keep.events_days * _DAY_NS),
+    )
+    return StorePlace(str(store.path), store.must_be_mount, rules)

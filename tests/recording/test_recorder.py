@@ -1,0 +1,159 @@
+"""What a recorder makes of a camera: every second is in a file, or has a cause why not."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from daemon.recording.records import Gap
+from daemon.recording.retention import Rules
+from daemon.recording.timeline import Span
+from daemon.sources.bitstream import Bitstream
+from tests.recording.rig import DAY, EVENTS, SECOND, Rig
+from tests.support.recorded import Clip, clip, units
+
+
+@pytest.fixture(scope="module")
+def camera(clips: Path) -> Clip:
+    return clip(clips, "h264")
+
+
+def sent(found: Clip, count: int) -> list[list[str]]:
+    """NAL units of what a camera has sent."""
+    bits = Bitstream(found.stream.codec, found.stream.extradata)
+    return [units(bits, found.samples[number % len(found.samples)].data) for number in range(count)]
+
+
+def is_whole(rig: Rig) -> bool:
+    """Whether the timeline has neither a hole nor an overlap up to now."""
+    rows = rig.timeline()
+    return all(one.end == other.begin for one, other in pairwise(rows)) and all(
+        one.begin < one.end for one in rows
+    )
+
+
+@pytest.mark.parametrize("kind", ["h264", "h264-b", "hevc"])
+def test_each_packet_is_in_the_files_once_although_recorders_are_killed(tmp_path: Path, clips: Path, kind: str) -> None:
+    found = clip(clips, kind)
+    rig = Rig(tmp_path / "store", found)
+    for seconds in (3.3, 20.1, 0.4, 47):
+        rig.send(seconds)
+        rig.kill()
+        rig.send(2, turns=False)
+        rig.start()
+    rig.send(1)
+    rig.finish()
+    assert [*rig.packets()] == sent(found, rig.put)
+    assert rig.shape() == [("recorded", round(rig.put / 15, 1))]
+    assert is_whole(rig)
+
+
+def test_a_second_that_is_not_there_says_why(tmp_path: Path, camera: Clip) -> None:
+    """A camera that goes and comes back in the middle of a group; one that pauses; a recorder that is stopped."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(10)
+    rig.recorder.note("door", rig.clock.utc_ns(), "source_down", "no data for 5 s")
+    rig.connect("bbbb", first=4)
+    rig.wait(5)
+    rig.send(10)
+    rig.send(4, skip=True)
+    rig.send(10)
+    rig.finish()
+    gaps = [row for row in rig.timeline() if isinstance(row, Gap)]
+    assert [(gap.cause, gap.detail) for gap in gaps] == [
+        ("source_down", "no data for 5 s"), ("no_key", None), ("network", "no video for 4.1 s"),
+    ]  # fmt: skip
+    assert rig.shape() == [
+        ("recorded", 10), ("source_down", 5), ("no_key", 0.7), ("recorded", 9.3), ("network", 4.0), ("recorded", 10),
+    ]  # fmt: skip
+    rig.wait(60, turns=False)
+    rig.begin_daemon()
+    rig.connect("cccc")
+    rig.send(5)
+    rig.finish()
+    assert rig.shape()[-2:] == [("daemon_down", 60), ("recorded", 5)]
+    assert is_whole(rig)
+
+
+def test_events_share_a_clip_and_the_rest_is_released(tmp_path: Path, camera: Clip) -> None:
+    rig = Rig(tmp_path / "store", camera, EVENTS)
+    rig.send(20)
+    rig.event("first", ago=1)
+    rig.send(2)
+    rig.event("second", ago=0.5)
+    rig.send(20)
+    account = rig.account
+    assert (account.cause, account.lost) == ("no_event", {})
+    assert account.written + account.released <= rig.put
+    rig.finish()
+    (span,) = [row for row in rig.timeline() if isinstance(row, Span)]
+    assert span.file.claimed
+    # From the key picture before 17 s, two before the first event, to the end of the group of 23.5 s.
+    assert span.begin - rig.clock.utc_ns() + 42 * SECOND == pytest.approx(17 * SECOND, abs=1e6)
+    assert span.end - span.begin == pytest.approx(7 * SECOND, abs=1e8)
+    assert [(name, is_over) for name, is_over, _ in rig.told] == [("first", False), ("first", True)]
+    assert rig.told[1][2] == pytest.approx(6.5 * SECOND, abs=1e8)
+
+
+def test_a_full_ring_loses_the_newest_and_says_so(tmp_path: Path, camera: Clip) -> None:
+    """While the process was down for long: what waited is written, and one gap follows."""
+    rig = Rig(tmp_path / "store", camera, ring_bytes=1 << 20)
+    rig.send(10)
+    rig.kill()
+    down = rig.clock.utc_ns()
+    rig.send(100, turns=False)
+    rig.start(down)
+    rig.send(10)
+    account = rig.account
+    assert account.written + account.lost["recorder_down"] <= 120 * 15
+    rig.finish()
+    assert [what for what, _ in rig.shape()] == ["recorded", "recorder_down", "recorded"]
+    assert sum(seconds for _, seconds in rig.shape()) == pytest.approx(120, abs=0.3)
+    assert is_whole(rig)
+
+
+def test_the_clock_is_set_and_nothing_is_deleted(tmp_path: Path, camera: Clip) -> None:
+    """A day ahead, an hour back, to 2038: the timeline stays in order, and no age counts for a day."""
+    rig = Rig(tmp_path / "store", camera, rules=Rules(continuous_ns=3600 * SECOND, events_ns=3600 * SECOND))
+    for step in (86_400, -3600, 4_000 * 86_400, 0):
+        rig.send(10)
+        rig.clock.step(step)
+    rig.send(10)
+    rig.finish()
+    assert [what for what, _ in rig.shape()] == ["recorded", "clock"] * 3 + ["recorded"]
+    assert is_whole(rig)
+    assert [*rig.packets()] != []
+
+
+def test_a_store_that_is_away_is_waited_for(tmp_path: Path, camera: Clip) -> None:
+    """What comes meanwhile waits in memory; another folder in its place gets nothing."""
+    folder = tmp_path / "store"
+    rig = Rig(folder, camera)
+    rig.send(10)
+    folder.rename(tmp_path / "elsewhere")
+    folder.mkdir()
+    (folder / "foreign").touch()
+    rig.send(10)
+    assert rig.recorder.trouble is not None
+    assert rig.recorder.trouble.cause == "store_away"
+    assert [path.name for path in folder.iterdir()] == ["foreign"]
+    (folder / "foreign").unlink()
+    folder.rmdir()
+    (tmp_path / "elsewhere").rename(folder)
+    rig.send(20)
+    assert rig.recorder.trouble is None
+    rig.finish()
+    assert rig.shape() == [("recorded", 40)]
+    assert [*rig.packets()] == sent(camera, rig.put)
+
+
+def test_the_oldest_goes_where_bytes_are_limited(tmp_path: Path, camera: Clip) -> None:
+    rig = Rig(tmp_path / "store", camera, rules=Rules(max_bytes=5 << 20, continuous_ns=DAY.continuous_ns, events_ns=1))
+    rig.send(400)
+    rig.finish()
+    sizes = sum(path.stat().st_size for path in (tmp_path / "store").rglob("*.mp4"))
+    assert 2 << 20 < sizes <= 5 << 20
+    assert [what for what, _ in rig.shape()] == ["expired", "recorded"]
+    assert is_whole(rig)
