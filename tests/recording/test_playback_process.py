@@ -22,8 +22,10 @@ from daemon.playback.process import PlaybackOrder, PlaybackProcess, playback_ord
 from daemon.recording.index import NAME
 from daemon.recording.store import Store
 from daemon.system.children import spawn
+from tests.lifetimes.running import STREET, running
 from tests.recording.playback_rig import HTTP, VIEW, recorded, served
 from tests.support.daemon import PATIENCE_S, wait_until
+from tests.support.ports import free_port
 
 HEADERS = {"Authorization": f"Bearer {VIEW}"}
 
@@ -37,6 +39,13 @@ def order(store: Store) -> PlaybackOrder:
 def _stores(port: int) -> httpx.Response:
     """The answer waits in the socket's queue while the process begins."""
     return httpx.get(f"http://127.0.0.1:{port}/api/v1/recordings", headers=HEADERS, timeout=PATIENCE_S)
+
+
+def _is_refused(port: int) -> bool:
+    try:
+        return _stores(port).status_code == 401
+    except httpx.TransportError:  # cut off by the change
+        return False
 
 
 def test_the_process_begins_again_and_ends_with_the_daemon(order: PlaybackOrder) -> None:
@@ -62,6 +71,18 @@ def test_the_process_begins_again_and_ends_with_the_daemon(order: PlaybackOrder)
 
 def _with_port(order: PlaybackOrder, port: int) -> PlaybackOrder:
     return replace(order, http=msgspec.structs.replace(order.http, port=port))
+
+
+def test_a_daemon_serves_its_stores_and_follows_its_tokens(tmp_path: Path) -> None:
+    port = free_port()
+    record = RecordConfig(stores={"main": StoreConfig(tmp_path / "main", min_free_gib=0)}, port=port)
+    with running(tmp_path, STREET, config={"record": record, "http": HTTP}) as app:
+        wait_until(lambda: _stores(port).json()["stores"][0]["state"] == "up", "the recorder has made its store")
+        http = msgspec.structs.replace(HTTP, tokens=HTTP.tokens[1:])
+        app.changes.submit(lambda now: msgspec.structs.replace(now, http=http), reloads=True).result(PATIENCE_S)
+        wait_until(lambda: _is_refused(port), "the token is not known any more")
+    with pytest.raises(httpx.ConnectError):
+        _stores(port)
 
 
 def test_it_ends_by_itself_when_the_daemon_is_gone(order: PlaybackOrder) -> None:
