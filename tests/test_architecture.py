@@ -71,6 +71,7 @@ LAYERS = (
     ("parts",),
     ("fleet",),
     ("http",),
+    ("playback",),
     ("dashboard",),
     ("seams",),
     ("daemon",),
