@@ -85,9 +85,11 @@ class OpenStore:
             self._follower.start()
 
     def _read_files(self) -> None:
+        """With descriptors of its own: the others may be closed meanwhile."""
         try:
-            with closing(Index(self.store)) as index:
-                done = reconcile(self.store, index)
+            own = Store.open(self.store.path, uuid=self.uuid, makes=False)
+            with closing(own), closing(Index(own)) as index:
+                done = reconcile(own, index)
         except StoreError as error:
             log.warning("the index of a store is not whole", store=str(self.store.path), reason=str(error))
             return
