@@ -39,9 +39,7 @@ def servers(videos: Mapping[str, Path]) -> Iterator[Mapping[str, RtspServer]]:
     ("processes", "seconds"),
     [(0, 6), *(pytest.param(*row, marks=pytest.mark.long) for row in ((1, 6), (0, 600), (1, 600)))],
 )
-def test_every_packet_is_in_the_files_once(
-    tmp_path: Path, folder_of_all: Path, processes: int, seconds: int
-) -> None:
+def test_every_packet_is_in_the_files_once(tmp_path: Path, folder_of_all: Path, processes: int, seconds: int) -> None:
     """In the order in which the server sent them, of the stream that is analysed or of another one. Files play while
     they are written."""
     videos = {kind: encoded(folder_of_all, kind, seconds=seconds) for kind in _KINDS}
@@ -134,7 +132,7 @@ def _ends_with(stored: Stored, source: str) -> bool:
 
 def _flashes(path: Path) -> None:
     """The middle is grey, and white for half a second at some times: the fake detector sees something."""
-    grey, white = ("drawbox=iw/4:ih/4:iw/2:ih/2:{}:fill".format(colour) for colour in ("gray", "white"))
+    grey, white = (f"drawbox=iw/4:ih/4:iw/2:ih/2:{colour}:fill" for colour in ("gray", "white"))
     shown = "+".join(rf"between(t\,{begin}\,{begin + 0.5})" for begin in (2.0, 3.0, 7.5))
     clips.ffmpeg(
         "-f", "lavfi", "-i", f"testsrc2=size=320x180:rate=15:duration=12,{grey},{white}:enable='{shown}'",

@@ -7,11 +7,9 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from signal import SIGKILL
 from time import time_ns
-from typing import Any
 
 import psutil
 import pytest
@@ -23,7 +21,6 @@ from daemon.config.recording import RecordConfig, SourceRecord, StoreConfig
 from daemon.config.root import Config, check
 from daemon.config.sources import AvConfig, ReconnectConfig
 from daemon.daemon import Daemon
-from daemon.recording.records import Gap
 from daemon.redact import Url
 from daemon.seams import Seams
 from daemon.system.time_limits import Limits
@@ -119,7 +116,7 @@ def test_nothing_is_lost_when_processes_are_killed(
         recording, killers = app.parts.recording, _killers(app)
         assert recording is not None
         rings = [recording.packets.ring(source, "main") for source in ("cam", "main")]
-        order = [*killers.values()] + chance.choices([*killers.values()], k=max(0, kills - len(killers)))
+        order = [*killers.values(), *chance.choices([*killers.values()], k=max(0, kills - len(killers)))]
         for kill in order[:kills]:
             kill()
             seen += receive_until(subscriber, has_seen(chance.randint(2, 20), "cam"))
