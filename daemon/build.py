@@ -20,6 +20,7 @@ from daemon.pipeline.core import Core
 from daemon.pipeline.kit import Attached
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
+from daemon.playback.kit import open_playback
 from daemon.publish.kit import await_subscriber, open_publishing
 from daemon.publish.ownership_fence import NoFence
 from daemon.seams import Seams
@@ -132,7 +133,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         lambda: models.infos,
     )
     loader = control.model_loader(seams.open_detector, second.memory_bytes)
-    reloads = [publishing.reload, *([api.reload] if api else [])]
+    reloads = [publishing.reload, *([api.reload] if api else []), *open_playback(core)]
     changes = control.open_changes(core, sources, models, loader, monitor, reloads, recording)
     await_subscriber(core, publishing.publisher, stop)
     control.start_with_sources(core, sources)

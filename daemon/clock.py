@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from contextlib import suppress
@@ -10,6 +11,9 @@ from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from typing import Protocol
+
+_WITH_ZONE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Awaited(Protocol):
@@ -99,6 +103,20 @@ def utc_of(text: str) -> int:
         return round(found.astimezone(timezone.utc).timestamp() * 1000) * 1_000_000
     except (OverflowError, OSError) as error:
         raise ValueError(str(error)) from error
+
+
+def utc_with_zone(text: str) -> int:
+    """UTC ns of a time in ISO 8601 that says its zone, such as 2026-11-26T10:30:00.250Z or 2026-11-26T11:30:00+01:00.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _WITH_ZONE.fullmatch(text)
+    if found is None:
+        raise ValueError("not a date, a time and a zone")
+    day, fraction, zone = found.groups()
+    at = datetime.fromisoformat(day + ("+00:00" if zone == "Z" else zone)) - _EPOCH
+    return (at.days * 86_400 + at.seconds) * 1_000_000_000 + int((fraction or "").ljust(9, "0"))
 
 
 def process_age_s() -> float:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from daemon.config.http import HttpConfig, check_http
 from daemon.config.section import Section, SourceId
 from daemon.errors import ConfigError
 from daemon.redact import Url
@@ -57,6 +58,8 @@ class RecordConfig(Section, frozen=True):
     tenth of the machine's memory at most"""
     tracks: bool = True
     """boxes and ids beside the video"""
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    """of the API of recordings, at http.host, for the holders of http's tokens; null: none; 0: any free one"""
 
 
 class SourceRecord(Section, frozen=True):
@@ -89,6 +92,22 @@ def check_record(record: RecordConfig) -> None:
             if store.path == other or other in store.path.parents or store.path in other.parents:
                 raise ConfigError(f"{where}: lies within the folder of {known!r}: each store needs a folder of its own")
         paths[store.path] = name
+
+
+def check_playback(record: RecordConfig, http: HttpConfig) -> None:
+    """
+    Raises:
+        ConfigError: nobody could use the API of recordings, or it has no port.
+    """
+    if record.port is None:
+        return
+    if not record.stores:
+        raise ConfigError("record.port: there is nothing to serve: set record.stores")
+    if http.token is None and http.token_file is None and not http.tokens:
+        raise ConfigError("record.port: recordings are for holders of a token: set http.token or http.tokens")
+    check_http(msgspec.structs.replace(http, enabled=True))
+    if http.enabled and record.port and record.port == http.port:
+        raise ConfigError(f"record.port: {record.port} is http.port: choose another one")
 
 
 def check_source_record(own: SourceRecord, stores: Sequence[str] | None, where: str, *, is_camera: bool) -> None:

@@ -13,7 +13,7 @@ from daemon.config.http import DashboardConfig, HttpConfig, check_dashboard, che
 from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig, check_names
 from daemon.config.models import SINGLE, check_model_name, check_model_names, choice_of
 from daemon.config.publisher import PublisherConfig, check_publisher
-from daemon.config.recording import RecordConfig, check_record
+from daemon.config.recording import RecordConfig, check_playback, check_record
 from daemon.config.section import Seconds, Section
 from daemon.config.source_checks import check_groups, check_reconnect, check_source
 from daemon.config.sources import ReconnectConfig, SourceConfig, SourceTracking, TrackingConfig
@@ -197,6 +197,7 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     check_http(config.http)
     check_dashboard(config.dashboard)
     check_record(config.record)
+    check_playback(config.record, config.http)
     return config
 
 

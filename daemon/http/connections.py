@@ -17,18 +17,23 @@ if TYPE_CHECKING:
 
 REQUEST_S = 10.0  # from the connection, or the last answer, to the end of a request's header
 ANSWER_S = 75.0  # from the header to the end of the answer; a change of sources may take a minute
-READ_S = 20.0  # that a WebSocket's client may leave what it was sent unread
+READ_S = 20.0  # that a client may leave what it was sent unread
 
 
-def limited_protocol(max_connections: int) -> type[H11Protocol]:
+def limited_protocol(max_connections: int, answer_s: float = ANSWER_S) -> type[H11Protocol]:
     """A protocol class with a limit of connections. A further connection closes the oldest idle one, so that there is
-    always room for the next request."""
+    always room for the next request.
+
+    Args:
+        answer_s: from the header to the end of the answer.
+    """
     connections: dict[Any, None] = {}  # the oldest first
 
     class Limited(H11Protocol):
         """One connection."""
 
         _timer: asyncio.TimerHandle | None = None
+        _unread: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -41,9 +46,19 @@ def limited_protocol(max_connections: int) -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             connections.pop(self, None)
-            if self._timer:
-                self._timer.cancel()
+            for timer in (self._timer, self._unread):
+                if timer:
+                    timer.cancel()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._unread = self.loop.call_later(READ_S, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            if self._unread:
+                self._unread.cancel()
+            super().resume_writing()
 
         def data_received(self, data: bytes) -> None:
             was_busy = self.is_busy
@@ -70,7 +85,7 @@ def limited_protocol(max_connections: int) -> type[H11Protocol]:
         def _restart(self) -> None:
             if self._timer:
                 self._timer.cancel()
-            self._timer = self.loop.call_later(ANSWER_S if self.is_busy else REQUEST_S, self.transport.abort)
+            self._timer = self.loop.call_later(answer_s if self.is_busy else REQUEST_S, self.transport.abort)
 
     return Limited
 

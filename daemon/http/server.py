@@ -17,7 +17,7 @@ import uvicorn
 from daemon.config.http import HttpConfig
 from daemon.errors import ConfigError
 from daemon.files import check_is_file
-from daemon.http.connections import limited_protocol
+from daemon.http.connections import ANSWER_S, limited_protocol
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -37,16 +37,25 @@ class HttpServer(threading.Thread):
 
     Args:
         section: of the configuration, for messages.
+        bound: a port that is bound already.
+        answer_s: from a request to the end of its answer.
 
     Raises:
         ConfigError: the port cannot be bound, or the TLS files cannot be read.
     """
 
-    def __init__(self, config: HttpConfig, section: str = "http") -> None:
+    def __init__(
+        self,
+        config: HttpConfig,
+        section: str = "http",
+        *,
+        bound: socket.socket | None = None,
+        answer_s: float = ANSWER_S,
+    ) -> None:
         super().__init__(name="http", daemon=True)
-        self._config = config
-        _check_tls(config, section)
-        self._socket = _bind(config, section)
+        self._config, self._answer_s = config, answer_s
+        check_tls(config, section)
+        self._socket = bound or bind(config, section)
         self.port = int(self._socket.getsockname()[1])
         self._server: uvicorn.Server | None = None
         self._on_start: Callable[[], None] | None = None
@@ -75,7 +84,9 @@ class HttpServer(threading.Thread):
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,  # type: ignore[arg-type]  # asyncio accepts fractions
             h11_max_incomplete_event_size=16 << 10,
-            http=limited_protocol(min(_MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _FILE_SHARE)),
+            http=limited_protocol(
+                min(_MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _FILE_SHARE), self._answer_s
+            ),
             ws=websockets or "none",
             ws_max_size=16 << 10,
             ws_per_message_deflate=False,
@@ -116,7 +127,7 @@ def _on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
     log.warning("http is in trouble", what=context["message"], reason=str(context.get("exception", "")))
 
 
-def _check_tls(config: HttpConfig, section: str) -> None:
+def check_tls(config: HttpConfig, section: str) -> None:
     if config.tls_certificate is None or config.tls_key is None:
         return
     for key, path in (("tls_certificate", config.tls_certificate), ("tls_key", config.tls_key)):
@@ -132,7 +143,12 @@ def _check_tls(config: HttpConfig, section: str) -> None:
         raise ConfigError(f"{section}.tls_certificate, tls_key: cannot be read: {error}") from error
 
 
-def _bind(config: HttpConfig, section: str) -> socket.socket:
+def bind(config: HttpConfig, section: str) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        ConfigError: the port cannot be bound.
+    """
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     # asyncio disables Nagle's algorithm, which costs 40 ms an answer, only if the protocol is given as TCP.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

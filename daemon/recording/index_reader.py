@@ -97,6 +97,10 @@ class IndexReader:
         question = "SELECT * FROM claims WHERE source = ? AND end > ? AND begin < ? ORDER BY begin, event"
         return [Claim(*row) for row in self._ask(question, source, begin, end)]
 
+    def claim(self, source: str, event: str) -> Claim | None:
+        rows = self._ask("SELECT * FROM claims WHERE source = ? AND event = ?", source, event)
+        return next((Claim(*row) for row in rows), None)
+
     def sizes(self) -> dict[str, int]:
         """Bytes of each source."""
         return dict(self._ask("SELECT source, bytes FROM sizes WHERE bytes > 0"))

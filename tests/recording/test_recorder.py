@@ -29,9 +29,7 @@ def sent(found: Clip, count: int) -> list[list[str]]:
 def is_whole(rig: Rig) -> bool:
     """Whether the timeline has neither a hole nor an overlap up to now."""
     rows = rig.timeline()
-    return all(one.end == other.begin for one, other in pairwise(rows)) and all(
-        one.begin < one.end for one in rows
-    )
+    return all(one.end == other.begin for one, other in pairwise(rows)) and all(one.begin < one.end for one in rows)
 
 
 @pytest.mark.parametrize("kind", ["h264", "h264-b", "hevc"])

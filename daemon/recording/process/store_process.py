@@ -20,6 +20,7 @@ from daemon.recording.causes import Cause
 from daemon.recording.clips import Claim
 from daemon.recording.process.main import RecorderOrder
 from daemon.recording.process.protocol import (
+    Accounts,
     Beat,
     Claimed,
     ClipTold,
@@ -95,6 +96,7 @@ class StoreProcess(ThreadPart):
         self._waiting: deque[tuple[ProcessMessage, Ring | None]] = deque()
         self._run_now: _Run | None = None
         self._due_ns = 0
+        self._accounts: list[Account] = []  # for the next beat
         self._figures = StoreFigures(name, "recorder_down", "it has not begun", 0, -1, ())
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
@@ -236,8 +238,11 @@ class StoreProcess(ThreadPart):
         if isinstance(message, Beat):
             if message.uuid != self._order.place.uuid:
                 self._order = replace(self._order, place=replace(self._order.place, uuid=message.uuid))
-            sizes = {"bytes": message.bytes, "free_bytes": message.free_bytes}
-            self._change(cause=message.cause, detail=message.detail, accounts=tuple(message.accounts), **sizes)
+            accounts, self._accounts = tuple(self._accounts), []
+            sizes = {"bytes": message.bytes, "free_bytes": message.free_bytes, "accounts": accounts}
+            self._change(cause=message.cause, detail=message.detail, **sizes)
+        elif isinstance(message, Accounts):
+            self._accounts += message.rows
         elif isinstance(message, ClipTold):
             self._tell(message)
         elif isinstance(message, Failed):

@@ -1,0 +1,1 @@
+"""The API of recordings: a process of its own, which reads all stores and writes locks alone."""

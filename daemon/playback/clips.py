@@ -1,0 +1,131 @@
+"""Clips: a time, or what an event wanted, as one MP4."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from daemon.clock import utc_text
+from daemon.http.answers import json_answer
+from daemon.http.operation import Operation, Parameter
+from daemon.playback.audit import Audit
+from daemon.playback.clip_plan import ClipPlan, plan_clip
+from daemon.playback.files import MP4
+from daemon.playback.opened import OpenedStore
+from daemon.playback.queries import FROM, STORE, TO, Query, Times, check_times, source_of
+from daemon.playback.sending import Sent, media
+from daemon.playback.stores import Stores
+from daemon.playback.workers import StoreWorkers
+from daemon.recording.records import Gap
+from daemon.recording.timeline import Span
+
+LONGEST_NS: Final = 600_000_000_000
+_AT_ONCE = 16  # each has some files open
+_MAX_TOLD = 16  # pieces and gaps of a header
+_PLAIN: Final = frozenset(string.ascii_letters + string.digits + "._-")
+_EVENT = Parameter("event", {"type": "string"})
+
+
+class Clips:
+    """The event loop's thread alone uses it."""
+
+    def __init__(self, stores: Stores, audit: Audit) -> None:
+        self._stores, self._audit = stores, audit
+        self._sending = 0
+
+    def operations(self) -> list[Operation]:
+        return [
+            Operation("GET", "/api/v1/recordings/{source}/clip.mp4", self._clip, "view", "A time as one MP4",
+                      {200: MP4}, (400, 404, 409, 503), (FROM, TO, _EVENT, STORE)),
+        ]  # fmt: skip
+
+    async def _clip(self, request: Request) -> Response:
+        source, query = source_of(request), Query(request, FROM, TO, _EVENT, STORE)
+        if self._sending >= _AT_ONCE:
+            raise HTTPException(503, f"{_AT_ONCE} clips are being sent already", {"Retry-After": "5"})
+        times = await self._times(source, query)
+        store, gaps, failed = await self._best(source, times, query.text("store"))
+        plan = await store.ask(partial(plan_clip, source, *times))
+        if plan is None:
+            return nothing(gaps, failed)
+        self._audit.tell(
+            request, "a clip is sent", source=source, store=store.name, begin=times.begin, end=times.end,
+            wanted_by=query.text("event"),
+        )  # fmt: skip
+        self._sending += 1
+        sent = Sent(store, plan.parts, plan.beginning)
+        return media(request, sent, _headers(source, plan), on_end=partial(self._on_end, store, plan))
+
+    def _on_end(self, store: StoreWorkers, plan: ClipPlan) -> None:
+        self._sending -= 1
+        store.later(plan.close)
+
+    async def _times(self, source: str, query: Query) -> Times:
+        event = query.text("event")
+        if event is None:
+            return query.times(LONGEST_NS)
+        if query.text("from") is not None or query.text("to") is not None:
+            raise HTTPException(400, "give from and to, or event")
+        if not event.isprintable():
+            raise HTTPException(404, "there is no such event")
+        answers = await self._stores.of_source(source, partial(_claim, source, event), query.text("store"))
+        found = [times for times in answers.found.values() if times is not None]
+        if not found:
+            raise HTTPException(404, "nothing was recorded for this event, or it was forgotten with its video")
+        begin, end = min(times.begin for times in found), max(times.end for times in found)
+        return check_times(begin, end, LONGEST_NS)
+
+    async def _best(
+        self, source: str, times: Times, name: str | None
+    ) -> tuple[StoreWorkers, list[Gap], dict[str, str]]:
+        """The store that has most of a time, what it lacks, and stores that cannot say."""
+        answers = await self._stores.of_source(source, partial(_covered, source, times), name)
+        store, (_, gaps) = max(answers.found.items(), key=lambda row: row[1][0])
+        return self._stores.store(store), gaps, answers.failed
+
+
+def nothing(gaps: Sequence[Gap], failed: Mapping[str, str]) -> Response:
+    """404, with the reason why there is no video; 503 if a store that may have some cannot say."""
+    told = [f"{gap.cause}{f' ({gap.detail})' if gap.detail else ''}" for gap in gaps]
+    reasons = [*dict.fromkeys(told[:_MAX_TOLD]), *failed.values()]
+    error = ": ".join(["nothing is recorded of that time", *(["; ".join(reasons)] if reasons else [])])
+    return json_answer({"error": error, "gaps": gaps[:_MAX_TOLD]}, 503 if failed else 404)
+
+
+def _headers(source: str, plan: ClipPlan) -> dict[str, str]:
+    """What the clip is."""
+    begin, end = plan.pieces[0].begin, plan.pieces[-1].end
+    told = {
+        "begin": begin,
+        "end": end,
+        "pieces": [msgspec.structs.asdict(piece) for piece in plan.pieces[:_MAX_TOLD]],
+        "gaps": [{**msgspec.structs.asdict(gap), "detail": (gap.detail or "")[:100]} for gap in plan.gaps[:_MAX_TOLD]],
+        "left_out": max(0, len(plan.pieces) - _MAX_TOLD) + max(0, len(plan.gaps) - _MAX_TOLD),
+    }
+    at = utc_text(begin).replace("+00:00", "Z").replace(":", "")
+    name = "".join(letter if letter in _PLAIN else "_" for letter in source)
+    return {
+        "Content-Disposition": f'attachment; filename="{name}-{at}.mp4"',
+        "X-Lookout-Clip": json.dumps(told, separators=(",", ":")),  # in ASCII, as headers are
+    }
+
+
+def _claim(source: str, event: str, opened: OpenedStore) -> Times | None:
+    found = opened.index.claim(source, event)
+    return Times(found.begin, found.end) if found else None
+
+
+def _covered(source: str, times: Times, opened: OpenedStore) -> tuple[int, list[Gap]]:
+    """Ns that are recorded, and why the rest is not."""
+    rows = opened.index.timeline(source, *times)
+    return sum(row.end - row.begin for row in rows if isinstance(row, Span)), [
+        row for row in rows if not isinstance(row, Span)
+    ]

@@ -1,0 +1,167 @@
+"""A store as one thread reads it."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from starlette.exceptions import HTTPException
+
+from daemon.recording.boxes import BoxError, read_head
+from daemon.recording.index import IndexReader
+from daemon.recording.locks import Locks
+from daemon.recording.records import FileFacts
+from daemon.recording.scan import Scanned, scan_open
+from daemon.recording.store import Store, folder_name, store_error
+
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK  # what lies there may be no file
+_HEAD_BYTES: Final = 16 << 10
+_BELOW_SOURCE = re.compile(r"\d{4}-\d\d-\d\d/[^/]+\.mp4", re.ASCII)
+
+
+@dataclass(frozen=True)
+class PlayPlace:
+    """Where a store is."""
+
+    name: str
+    path: Path
+    must_be_mount: bool = False
+
+
+class OpenFile:
+    """A recording that stays readable when it is deleted.
+
+    Args:
+        file: its descriptor, which this closes.
+
+    Attributes:
+        size: bytes, as of now.
+        tag: another one if any byte has changed.
+
+    Raises:
+        BoxError: it is no recording, or not the one of these facts.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, facts: FileFacts, file: int) -> None:
+        self.facts, self._file = facts, file
+        try:
+            found = os.fstat(file)
+            self.size = found.st_size
+            self.tag = f'"{facts.id}-{found.st_size:x}-{found.st_mtime_ns:x}"'
+            begun = read_head(os.pread(file, _HEAD_BYTES, 0))
+            if (begun[0] if begun else scan_open(facts.path, file).head).id != facts.id:
+                raise BoxError("it is another recording")
+        except BaseException:
+            os.close(file)
+            raise
+
+    def scan(self) -> Scanned:
+        """What it says of itself now.
+
+        Raises:
+            BoxError, OSError: it cannot be read.
+        """
+        return scan_open(self.facts.path, self._file)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """
+        Raises:
+            OSError: it cannot be read.
+            BoxError: it has become shorter.
+        """
+        data = os.pread(self._file, size, offset)
+        if len(data) < size:
+            raise BoxError("it has become shorter")
+        return data
+
+    def close(self) -> None:
+        """A second call does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class OpenedStore:
+    """One thread uses it. Nothing is opened before it is used."""
+
+    def __init__(self, place: PlayPlace) -> None:
+        self._place = place
+        self._store: Store | None = None
+        self._index: IndexReader | None = None
+
+    def refresh(self) -> None:
+        """Let go of what is not there any more: the folder may have been mounted since."""
+        if self._store is not None and not self._store.is_there():
+            if self._index is not None:
+                self._index.close()
+            self._store.close()
+            self._store = self._index = None
+
+    @property
+    def store(self) -> Store:
+        """
+        Raises:
+            StoreError: it is not there.
+        """
+        if self._store is None:
+            self._store = Store.open(self._place.path, must_be_mount=self._place.must_be_mount, makes=False)
+        return self._store
+
+    @property
+    def index(self) -> IndexReader:
+        """
+        Raises:
+            StoreError: it is not there.
+        """
+        if self._index is None:
+            self._index = IndexReader(self.store)
+        return self._index
+
+    @property
+    def locks(self) -> Locks:
+        return Locks(self.store)
+
+    def knows(self, source: str) -> bool:
+        """Whether there is, or was, something of a source."""
+        return self.index.newest(source) is not None or self.index.open_gap(source) is not None
+
+    def open(self, facts: FileFacts) -> OpenFile:
+        """
+        Raises:
+            HTTPException: 404: it was deleted.
+            BoxError: it is no recording, or another one.
+            StoreError: it cannot be read.
+        """
+        folder, _, rest = facts.path.partition("/")
+        if folder != folder_name(facts.source) or not _BELOW_SOURCE.fullmatch(rest):
+            raise BoxError("its path is none of a recording")
+        try:
+            with self.store.opened(facts.path, _READ) as file:
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    raise BoxError("it is no file")
+                return OpenFile(facts, os.dup(file))
+        except FileNotFoundError as error:
+            raise HTTPException(404, "it was deleted") from error
+        except OSError as error:
+            raise store_error(facts.path, error) from error
+
+    def files(self, source: str, begin: int, end: int) -> list[FileFacts]:
+        """Those that may have something in a time: one that is being written has more than the index knows."""
+        found = self.index.files(source, begin, end)
+        newest = self.index.newest(source)
+        if newest is not None and newest.reason is None and newest.begin < end and newest not in found:
+            found.append(newest)
+        return found
+
+
+def close_all(files: Iterable[OpenFile]) -> None:
+    for file in files:
+        with suppress(OSError):
+            file.close()
