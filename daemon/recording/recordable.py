@@ -16,16 +16,16 @@ def why_not(config: Config, source: SourceConfig, codec: str | None = None) -> s
     own = source.recording
     if not source.enabled:
         return "disabled"
-    if not config.record.stores:
-        return "record.stores has no store"
-    if isinstance(source, CameraConfig):
-        return "a camera of this machine, which sends pictures and no video"
-    if not isinstance(source, AvConfig):
-        return "drawn"
-    if not source.is_live:
-        return "a recording itself"
     if (own.mode or config.record.mode) == "off":
         return "its record is off" if own.mode else "record.mode is off"
+    if not (isinstance(source, AvConfig) and source.is_live):
+        return _kind(source)
     if codec is not None and own.url is None and codec not in CODECS:
         return f"video in {codec} is not recorded, H.264 and HEVC are"
     return None
+
+
+def _kind(source: SourceConfig) -> str:
+    if isinstance(source, CameraConfig):
+        return "a camera of this machine, which sends pictures and no video"
+    return "a recording itself" if isinstance(source, AvConfig) else "drawn"

@@ -65,7 +65,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Progress(msgspec.Struct):
-    """What the next process must know; it lies in the ring."""
+    """The state that the next process must know; it lies in the ring."""
 
     place: Place
     covered: Covered
@@ -76,7 +76,7 @@ class _Progress(msgspec.Struct):
 
 
 class _Held(NamedTuple):
-    """What is not decided yet, and how far the stream has come with it."""
+    """An item that is not decided yet, and how far the stream has come with it."""
 
     item: Chunk | Break
     place: Place

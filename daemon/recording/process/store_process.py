@@ -65,7 +65,7 @@ class StoreFigures(NamedTuple):
 
 
 @dataclass
-class _Run:
+class _StoreRun:
     """One process."""
 
     process: Child
@@ -94,7 +94,7 @@ class StoreProcess(ThreadPart):
         self._first_pause_s, self._lived_ns = self._pause_s, round(runtime.limits.worker_lived * 1e9)
         self._wanted: dict[str, tuple[Settings, Ring]] = {}
         self._waiting: deque[tuple[ProcessMessage, Ring | None]] = deque()
-        self._run_now: _Run | None = None
+        self._run_now: _StoreRun | None = None
         self._due_ns = 0
         self._accounts: list[Account] = []  # for the next beat
         self._figures = StoreFigures(name, "recorder_down", "it has not begun", 0, -1, ())
@@ -189,7 +189,7 @@ class StoreProcess(ThreadPart):
             log.warning("a store does not answer", store=self.store, seconds=(now - run.heard_ns) // 10**9)
             self._change(cause="store_hung", detail="a write does not return")
 
-    def _send(self, run: _Run) -> None:
+    def _send(self, run: _StoreRun) -> None:
         while self._waiting:
             run.unsent.append(self._waiting.popleft())
         try:
@@ -201,7 +201,7 @@ class StoreProcess(ThreadPart):
         except OSError:
             run.unsent.clear()  # it has ended: its last messages are still to be read
 
-    def _started(self, now: int) -> _Run | None:
+    def _started(self, now: int) -> _StoreRun | None:
         try:
             mine, theirs = pair()
             try:
@@ -216,10 +216,10 @@ class StoreProcess(ThreadPart):
             return None
         known = deque((Record(source, settings), ring) for source, (settings, ring) in self._wanted.items())
         self._waiting = deque(row for row in self._waiting if not isinstance(row[0], (Record, Configure)))
-        self._run_now = run = _Run(process, Channel(mine, FromRecorder), now, now, deque(known))
+        self._run_now = run = _StoreRun(process, Channel(mine, FromRecorder), now, now, deque(known))
         return run
 
-    def _receive(self, run: _Run) -> None:
+    def _receive(self, run: _StoreRun) -> None:
         try:
             received = run.channel.receive()
         except (OSError, ValueError) as error:  # a process of another mind
@@ -234,7 +234,7 @@ class StoreProcess(ThreadPart):
         for message in received[0]:
             self._on_message(run, message)
 
-    def _on_message(self, run: _Run, message: Any) -> None:
+    def _on_message(self, run: _StoreRun, message: Any) -> None:
         if isinstance(message, Beat):
             if message.uuid != self._order.place.uuid:
                 self._order = replace(self._order, place=replace(self._order.place, uuid=message.uuid))
@@ -253,7 +253,7 @@ class StoreProcess(ThreadPart):
         if before.cause != self._figures.cause:
             self._tell(self._figures)
 
-    def _lost(self, run: _Run) -> None:
+    def _lost(self, run: _StoreRun) -> None:
         """The process has ended: another one goes on after a pause, with what waits in the rings."""
         self._run_now = None
         run.channel.close()
@@ -272,7 +272,7 @@ class StoreProcess(ThreadPart):
         self._due_ns = now + round(self._pause_s * 1e9)
         self._pause_s = min(_MAX_PAUSE_FACTOR * self._first_pause_s, 2 * self._pause_s)
 
-    def _end(self, run: _Run) -> None:
+    def _end(self, run: _StoreRun) -> None:
         """Let it finish its files; it is left behind if its store hangs."""
         self._run_now = None
         self._send(run)

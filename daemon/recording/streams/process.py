@@ -54,7 +54,7 @@ class StreamState(NamedTuple):
 
 
 @dataclass
-class _Run:
+class _StreamsRun:
     """One process, and what it was told.
 
     Attributes:
@@ -99,7 +99,7 @@ class StreamsProcess(ThreadPart):
         self._limits = runtime.limits
         self._wanted: Mapping[str, AvConfig] = {}
         self._numbers = itertools.count()
-        self._run_now: _Run | None = None
+        self._run_now: _StreamsRun | None = None
         self._due_ns, self._pause_s = 0, self._limits.worker_pause
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
@@ -169,7 +169,7 @@ class StreamsProcess(ThreadPart):
             run.process.kill()
             self._lost(run)
 
-    def _started(self, now: int) -> _Run | None:
+    def _started(self, now: int) -> _StreamsRun | None:
         try:
             mine, theirs = pair()
             try:
@@ -182,13 +182,13 @@ class StreamsProcess(ThreadPart):
         except OSError as error:
             self._put_off(self._wanted, f"no process can be started for it: {error.strerror}")
             return None
-        self._run_now = run = _Run(process, Channel(mine, FromStreams), now, now)
+        self._run_now = run = _StreamsRun(process, Channel(mine, FromStreams), now, now)
         return run
 
-    def _sent(self, run: _Run, message: ProcessMessage, ring: Ring | None) -> bool:
+    def _sent(self, run: _StreamsRun, message: ProcessMessage, ring: Ring | None) -> bool:
         return run.channel.send([message], ring.fd if ring else None)
 
-    def _tell_changes(self, run: _Run) -> None:
+    def _tell_changes(self, run: _StreamsRun) -> None:
         wanted, rings = self._wanted, self._directory.stream_rings
         for source in [source for source, config in run.configs.items() if wanted.get(source) != config]:
             run.unsent.append((End(run.numbers.pop(source)), None))
@@ -205,7 +205,7 @@ class StreamsProcess(ThreadPart):
             record = Record(number, len(own), pickle.dumps(self._directory.make_tape))
             run.unsent.extend([(record, ring) for ring in own] or [(NoRecord(number), None)])
 
-    def _receive(self, run: _Run) -> None:
+    def _receive(self, run: _StreamsRun) -> None:
         try:
             received = run.channel.receive()
         except (OSError, ValueError) as error:  # a process of another mind
@@ -220,7 +220,7 @@ class StreamsProcess(ThreadPart):
         for message in received[0]:
             self._on_message(run, message)
 
-    def _on_message(self, run: _Run, message: Any) -> None:
+    def _on_message(self, run: _StreamsRun, message: Any) -> None:
         if isinstance(message, Failed):
             run.problem = message.reason
         elif isinstance(message, StreamChanged):
@@ -230,7 +230,7 @@ class StreamsProcess(ThreadPart):
                     StreamState(source, message.session, message.state, message.reason, message.retry_in_s, message.utc)
                 )
 
-    def _lost(self, run: _Run) -> None:
+    def _lost(self, run: _StreamsRun) -> None:
         """The process has ended, or does not answer: another one begins after a pause."""
         self._run_now = None
         run.channel.close()
@@ -248,7 +248,7 @@ class StreamsProcess(ThreadPart):
             self._tell(StreamState(source, "", "down", reason, self._pause_s, self._clock.utc_ns()))
         self._pause_s = min(_MAX_PAUSE_FACTOR * self._limits.worker_pause, 2 * self._pause_s)
 
-    def _end(self, run: _Run) -> None:
+    def _end(self, run: _StreamsRun) -> None:
         """End the process, whatever it does."""
         self._run_now = None
         with suppress(OSError):
