@@ -66,7 +66,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Progress(msgspec.Struct):
-    """What the next process must know; it lies in the ring.
+    """The state that the next process must know; it lies in the ring.
 
     Attributes:
         ring: names it: numbers of packets begin anew in another one.
@@ -82,7 +82,7 @@ class _Progress(msgspec.Struct):
 
 
 class _Held(NamedTuple):
-    """What is not decided yet, and how far the stream has come with it."""
+    """An item that is not decided yet, and how far the stream has come with it."""
 
     item: Chunk | Break
     place: Place

@@ -72,6 +72,7 @@ class StoreProcess(SupervisedProcess):
         self._wanted: dict[str, tuple[Settings, Ring]] = {}
         self._waiting: deque[tuple[ProcessMessage, Ring | None]] = deque()
         self._accounts: list[Account] = []  # for the next beat
+        self._heard_at = runtime.clock.utc_ns()
         self._figures = StoreFigures(name, "recorder_down", "it has not begun", 0, -1, ())
 
     # --- from any thread -------------------------------------------------------------------------------------------
@@ -141,6 +142,7 @@ class StoreProcess(SupervisedProcess):
         if isinstance(message, Beat):
             if message.uuid != self._order.place.uuid:
                 self._order = replace(self._order, place=replace(self._order.place, uuid=message.uuid))
+            self._heard_at = self._clock.utc_ns()
             accounts, self._accounts = tuple(self._accounts), []
             sizes = {"bytes": message.bytes, "free_bytes": message.free_bytes, "accounts": accounts}
             self._change(cause=message.cause, detail=message.detail, **sizes)
@@ -153,7 +155,7 @@ class StoreProcess(SupervisedProcess):
 
     def on_lost(self, reason: str, retry_in_s: float) -> None:  # noqa: ARG002 - what waits in the rings is written then
         self._accounts = []
-        place = replace(self._order.place, down_since=self._clock.utc_ns())
+        place = replace(self._order.place, down_since=self._heard_at)
         self._order = replace(self._order, place=place)
         self._change(cause="recorder_down", detail=reason)
 
