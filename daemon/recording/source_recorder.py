@@ -190,8 +190,8 @@ class SourceRecorder:
         finally:
             self._commit()
         first = self._held[0].item if self._held else None
-        decided = first.begin_boot if isinstance(first, Chunk) else now_boot
-        return list(self.clips.take_over(decided - _LATE_NS))
+        decided = now_boot - _LATE_NS  # until then an event may ask for more
+        return list(self.clips.take_over(min(decided, first.begin_boot) if isinstance(first, Chunk) else decided))
 
     def keep_books(self, to: OpenStore, now: int) -> None:
         """Every few seconds."""
