@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from daemon.config.http import HttpConfig, check_http
 from daemon.config.section import Section, SourceId
 from daemon.errors import ConfigError
 from daemon.redact import Url
@@ -92,22 +91,6 @@ def check_record(record: RecordConfig) -> None:
             if store.path == other or other in store.path.parents or store.path in other.parents:
                 raise ConfigError(f"{where}: lies within the folder of {known!r}: each store needs a folder of its own")
         paths[store.path] = name
-
-
-def check_playback(record: RecordConfig, http: HttpConfig) -> None:
-    """
-    Raises:
-        ConfigError: nobody could use the API of recordings, or it has no port.
-    """
-    if record.port is None:
-        return
-    if not record.stores:
-        raise ConfigError("record.port: there is nothing to serve: set record.stores")
-    if http.token is None and http.token_file is None and not http.tokens:
-        raise ConfigError("record.port: recordings are for holders of a token: set http.token or http.tokens")
-    check_http(msgspec.structs.replace(http, enabled=True))
-    if http.enabled and record.port and record.port == http.port:
-        raise ConfigError(f"record.port: {record.port} is http.port: choose another one")
 
 
 def check_source_record(own: SourceRecord, stores: Sequence[str] | None, where: str, *, is_camera: bool) -> None:
