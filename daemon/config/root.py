@@ -12,9 +12,8 @@ from daemon.config.events import EventsConfig, check_events
 from daemon.config.http import DashboardConfig, HttpConfig, check_dashboard, check_http
 from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig, check_names
 from daemon.config.models import SINGLE, check_model_name, check_model_names, choice_of
-from daemon.config.playback import check_playback
 from daemon.config.publisher import PublisherConfig, check_publisher
-from daemon.config.recording import RecordConfig, check_record
+from daemon.config.recording import RecordConfig, check_playback, check_record
 from daemon.config.section import Seconds, Section
 from daemon.config.source_checks import check_groups, check_reconnect, check_source
 from daemon.config.sources import ReconnectConfig, SourceConfig, SourceTracking, TrackingConfig

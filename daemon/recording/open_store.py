@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
+
+import structlog
 
 from daemon.recording.assembly import Chunk
 from daemon.recording.boxes import BoxError
 from daemon.recording.causes import Cause
-from daemon.recording.errors import StoreFullError
+from daemon.recording.errors import StoreError, StoreFullError
 from daemon.recording.index import Index
 from daemon.recording.reconcile import reconcile
 from daemon.recording.recording_file import RecordingFile
 from daemon.recording.records import FileFacts, FileHead, Gap
 from daemon.recording.retention import Retention, Rules
 from daemon.recording.scan import claim as claim_in
-from daemon.recording.scan import scan
+from daemon.recording.scan import recover, scan
 from daemon.recording.store import Store
+
+log = structlog.get_logger(__name__)
 
 _ROOM_BYTES = 4 << 20  # made at once when there is none
 _MAX_TROUBLES = 64
@@ -62,7 +68,8 @@ class OpenStore:
         self.store, self._troubles = store, troubles
         store.claim()
         self.index = Index(store)
-        self._reconcile()
+        self._follower: threading.Thread | None = None  # reads the files for an index that is behind
+        self.follow_index()
         self.retention = Retention(store, self.index, rules)
 
     @property
@@ -70,14 +77,40 @@ class OpenStore:
         return self.store.uuid
 
     def follow_index(self) -> None:
-        """The index may have been lost, or replaced, meanwhile."""
+        """The index may have been lost, or replaced, meanwhile: it is made anew beside recording."""
         self.index.sizes()
-        if self.index.is_behind:
-            self._reconcile()
+        if self.index.is_behind and (self._follower is None or not self._follower.is_alive()):
+            self.index.mark_known()
+            self._follower = threading.Thread(target=self._read_files, name="reconcile", daemon=True)
+            self._follower.start()
 
-    def _reconcile(self) -> None:
-        if self.index.is_behind or any(facts.reason is None for facts in self.index.files()):
-            reconcile(self.store, self.index)
+    def _read_files(self) -> None:
+        try:
+            with closing(Index(self.store)) as index:
+                done = reconcile(self.store, index)
+        except StoreError as error:
+            log.warning("the index of a store is not whole", store=str(self.store.path), reason=str(error))
+            return
+        log.info("an index was made from files", store=str(self.store.path), files=done.added, unread=done.problems)
+
+    def last(self, source: str) -> FileFacts | None:
+        """The last file of a source, which gets its end if its recorder was killed; None if it has none.
+
+        Raises:
+            StoreError: it cannot be read or written.
+        """
+        known = self.index.newest(source)
+        there = self.store.newest_file(source)
+        paths = [known.path] if known and known.reason is None else []
+        if there is not None and (known is None or known.path != there):
+            paths.append(there)
+        for path in paths:
+            with suppress(BoxError, FileNotFoundError):
+                found = recover(self.store, path)
+                if found is not None:
+                    self.index.add_file(found.facts, found.head.gaps)
+                    known = found.facts if known is None or found.facts.end >= known.end else known
+        return known
 
     def create(self, head: FileHead, first: memoryview) -> RecordingFile:
         """See `RecordingFile.create`; makes room."""

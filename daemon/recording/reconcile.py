@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 from daemon.recording.boxes import BoxError
 from daemon.recording.errors import StoreError
@@ -14,6 +15,7 @@ from daemon.recording.records import FileFacts, Gap
 from daemon.recording.scan import is_left, recover, scan
 from daemon.recording.store import Store
 
+_AT_ONCE = 200  # files
 _Row = tuple[FileFacts, Sequence[Gap]]
 
 
@@ -45,12 +47,12 @@ def reconcile(store: Store, index: Index) -> Reconciled:
     known = {facts.path: facts for facts in index.files()}
     there = set(store.files())
     unknown = sorted(path for path in there if path not in known or known[path].reason is None)
-    rows = list(_rows(store, unknown, done))
-    if rows:
-        index.add_files(rows)
+    rows = _rows(store, unknown, done)
+    while some := list(islice(rows, _AT_ONCE)):  # others write, too
+        index.add_files(some)
+        done.added += sum(row[0].path not in known for row in some)
     for path in sorted(known.keys() - there):
         index.remove_file(known[path].id)
-    done.added = sum(row[0].path not in known for row in rows)
     done.removed = len(known.keys() - there)
     index.mark_known()
     return done

@@ -68,7 +68,7 @@ class SourceFiles:
         Returns:
             The number of the first packet that is in no file yet.
         """
-        last, going = to.index.newest(self.source), to.index.open_gap(self.source)
+        last, going = to.last(self.source), to.index.open_gap(self.source)
         self._last = last
         self._since = last.since if last else (going.begin if going else now)
         if self._is_new:

@@ -199,6 +199,16 @@ class Store:
                     names = sorted(os.listdir(folder))
                     yield from (f"{source}/{day}/{name}" for name in names if name.endswith(VIDEO))
 
+    def newest_file(self, source: str) -> str | None:
+        """The last recording of a source by name, within the store; None if it has none."""
+        folder_of = folder_name(source)
+        for day in reversed(self._names(lambda name: _DAY.fullmatch(name) is not None, folder_of)):
+            with suppress(FileNotFoundError), self.folder(folder_of, day) as folder:
+                names = [name for name in os.listdir(folder) if name.endswith(VIDEO)]
+                if names:
+                    return f"{folder_of}/{day}/{max(names)}"
+        return None
+
     def close(self) -> None:
         """A second call does nothing."""
         if self._claim is not None:

@@ -190,7 +190,7 @@ def _compare(feed: Feed, answers: Sequence[dict[str, Answer | None]], gap: float
     return certain
 
 
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", [*range(5), *(pytest.param(part, marks=pytest.mark.long) for part in range(5, 10))])
 def test_rules_agree_with_the_oracle_on_every_event(part: int) -> None:
     events = objects = 0
     for seed in range(part, SEEDS, 10):

@@ -44,7 +44,7 @@ def _dwell_s(event: Event) -> float:
 
 
 @pytest.mark.parametrize("hits", [1, 3, 6])
-@pytest.mark.parametrize("fps", [60, 30, 15, 5, 2])
+@pytest.mark.parametrize("fps", [pytest.param(60, marks=pytest.mark.long), 30, 15, 5, 2])
 def test_the_length_of_a_stay_does_not_depend_on_the_rate(fps: int, hits: int, loops: Loops) -> None:
     """It appears inside at 1 s, and is gone at 7 s. The tracker needs three boxes in a row, or up to 3 s of it."""
     watched = Watched(
@@ -220,7 +220,7 @@ def test_two_frames_of_one_time_divide_nothing_by_nothing(loops: Loops) -> None:
 
 
 @pytest.mark.parametrize("sizes", [[(1000, 1000), (500, 500)], [(1920, 1080), (704, 576)], [(640, 480), (2560, 480)]])
-@pytest.mark.parametrize("every", [1, 7, 40])
+@pytest.mark.parametrize("every", [1, 7, pytest.param(40, marks=pytest.mark.long)])
 def test_tracks_go_on_in_pictures_of_another_size(sizes: list[tuple[int, int]], every: int, loops: Loops) -> None:
     """All of an object scales with the picture: its place, its speed, and what is not known of them."""
     watched, same = (Watched(_ZONE | {"dwell_s": [2]}, _LINE, _OBJECT, loops=loops) for _ in range(2))
@@ -266,10 +266,10 @@ def test_a_timeout_that_is_longer_than_the_memory_counts(loops: Loops) -> None:
 
 def test_a_forgotten_track_leaves_nothing_behind(loops: Loops) -> None:
     watched = Watched(_LINE, _ZONE, _OBJECT, loops=loops)
-    for visit in range(50):
+    for visit in range(20):
         watched.play(times(10, 1, begin=5.0 * visit), standing(500, 600))
         watched.play(times(10, 4, begin=5.0 * visit + 1), standing(500, 600, 0, 0))
     rules = watched.book.rules_of("cam")
     assert rules is not None
-    assert (rules.tracks, max(watched.ids)) == (0, 50)
-    assert watched.told == ["object appeared", "zone entered", "zone left lost", "object left lost"] * 50
+    assert (rules.tracks, max(watched.ids)) == (0, 20)
+    assert watched.told == ["object appeared", "zone entered", "zone left lost", "object left lost"] * 20

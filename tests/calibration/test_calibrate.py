@@ -69,10 +69,11 @@ def _outcome(out: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _short_turns() -> Iterator[None]:
-    """Speeds decide nothing here that a longer measurement would change."""
+def _haste() -> Iterator[None]:
+    """Speeds decide nothing here that a longer measurement would change, nor do finer histograms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speed, "TURN_S", 0.02)
+        patch.setattr("calibration.quantize._BINS", 256)
         yield
 
 

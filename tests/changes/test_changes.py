@@ -35,9 +35,8 @@ _STREETS = [{"id": name, "type": "synthetic"} for name in ("one", "two")]
 
 def _patched(tmp_path: Path, name: str) -> Path:
     """A copy of what runs, with one change."""
-    tree = copy_of_tree(
-        tmp_path / "tree", "daemon", "detectors", "calibration", "lookoutd", "models", "tests", "pyproject.toml"
-    )
+    parts = "daemon", "detectors", "calibration", "lookoutd", "models", "tests", "pyproject.toml"
+    tree = copy_of_tree(tmp_path / "tree", *parts, compiled=True)
     patch = ["git", "apply", "--whitespace=nowarn", str(_FOLDER / f"{name}.patch")]
     bounds = {**alone(), "GIT_CEILING_DIRECTORIES": str(tmp_path)}  # no repository around it is asked
     done = subprocess.run(patch, cwd=tree, env=bounds, capture_output=True, text=True, check=False)

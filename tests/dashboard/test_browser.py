@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.needs("chromium", "playwright", "ffmpeg", "rtsp"), pytest.mark.slow(7)]
 
 SHOWN = (Path(__file__).with_name("shown.js")).read_text()
-FRAMES = 200
+FRAMES = 60
 LIVE = ".tile .picture:not([data-phase=off])"
 SHOWS_A_PICTURE = """(alt) => {
   const image = document.querySelector(`.tile img[alt="${alt}"]`);

@@ -94,8 +94,8 @@ def started(folder: Path, folder_of_all: Path) -> Iterator[World]:
         folder: empty; for configurations and logs.
         folder_of_all: of recordings, which are made once for all processes.
     """
-    h264 = clips.once(folder_of_all, "page.mkv", partial(street, seconds=150))
-    hevc = clips.once(folder_of_all, "page-hevc.mkv", partial(street, seconds=20, codec="libx265"))
+    h264 = clips.once(folder_of_all, "page.mkv", partial(street, seconds=30, times=5))
+    hevc = clips.once(folder_of_all, "page-hevc.mkv", partial(street, seconds=5, codec="libx265", times=4))
     with ExitStack() as stack:
         servers = [RtspServer({"street": h264}), RtspServer({"street": hevc}, codec="h265")]
         for server in servers:

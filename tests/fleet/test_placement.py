@@ -319,7 +319,7 @@ def fleets(draw: st.DrawFn) -> FleetView:
     )
 
 
-RANDOM = settings(max_examples=40, deadline=None)
+RANDOM = settings(max_examples=25, deadline=None)
 
 
 @RANDOM

@@ -40,7 +40,7 @@ def _config(frames: int, rules: list[dict[str, Any]], **keys: Any) -> dict[str, 
 def _replay(folder: Path, **keys: Any) -> list[Any]:
     folder.mkdir()
     kinds = ("detections", "status", "events", "counts")
-    with Lookout(folder, _config(90, _RULES, **keys)) as lookout, lookout.subscribe(*kinds) as subscriber:
+    with Lookout(folder, _config(45, _RULES, **keys)) as lookout, lookout.subscribe(*kinds) as subscriber:
         ended = all_of(*(is_state(source, "ended") for source in _SOURCES))
         messages = receive_until(subscriber, ended, timeout_s=4 * PATIENCE_S)
         assert lookout.process.wait(PATIENCE_S) == 0
@@ -104,13 +104,13 @@ def test_new_rules_cost_no_track_and_no_count(tmp_path: Path) -> None:
     config = _config(100_000, [_LINE])
     zone = {"name": "left", "type": "zone", "points": _LEFT}
     with Lookout(tmp_path, config) as lookout, lookout.subscribe("detections", "events", "counts") as subscriber:
-        messages = receive_until(subscriber, _seen("mid", 6), timeout_s=4 * PATIENCE_S)
+        messages = receive_until(subscriber, _seen("mid", 3), timeout_s=4 * PATIENCE_S)
         written = yaml.safe_load(lookout.config.read_text())
         for source in written["sources"]:
             source["rules"] = [_LINE, zone]
         lookout.config.write_text(yaml.safe_dump(written))
         lookout.process.send_signal(signal.SIGHUP)
-        both = all_of(_seen("left", 1), _seen("mid", 6))
+        both = all_of(_seen("left", 1), _seen("mid", 3))
         messages += receive_until(subscriber, both, timeout_s=4 * PATIENCE_S)
         lookout.stop()
     for source in _SOURCES:

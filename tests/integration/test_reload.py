@@ -213,7 +213,7 @@ def test_a_model_is_swapped_while_it_works(tmp_path: Path) -> None:
         with lookout.subscribe() as subscriber:
             receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq >= 10)
             found = list[Message]()
-            for path in (other, DEMO_MODEL, other):
+            for path in (other, DEMO_MODEL):
                 found += receive_until(subscriber, has_seen(5, *streets))
                 _rewrite(lookout, model={"path": str(path), "threads": 1})
                 found += receive_until(subscriber, _made_by(path.stem))
@@ -228,7 +228,7 @@ def test_a_model_is_swapped_while_it_works(tmp_path: Path) -> None:
     for source in streets:
         assert lost(found, source) == 0
         own = [message for message in made if message.source == source]
-        assert [name for name, _ in groupby(own, lambda message: message.model.name)] == ["demo", "other"] * 2
+        assert [name for name, _ in groupby(own, lambda message: message.model.name)] == ["demo", "other", "demo"]
 
 
 class _StuckLane(FakeLane):

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 import yaml
 
-from daemon.sources.synthetic_clip import synthetic_clip
 from lookoutd.messages import Detection, Detections, Message
+from tests.support import street_clips
 from tests.support.daemon import (
     DEMO_MODEL,
     PATIENCE_S,
@@ -25,12 +25,13 @@ from tests.support.daemon import (
 )
 
 _SOURCES = ("street", "yard")
+_FRAMES = 45  # of each
 
 
 def _streets() -> list[dict[str, object]]:
     """Two drawn streets."""
     return [
-        {"id": source, "type": "synthetic", "pace": "fast", "frames": 90, "fps": 15, "objects": 4, "seed": seed}
+        {"id": source, "type": "synthetic", "pace": "fast", "frames": _FRAMES, "fps": 15, "objects": 4, "seed": seed}
         for seed, source in enumerate(_SOURCES)
     ]
 
@@ -62,21 +63,21 @@ def test_a_replay_gives_the_same_tracks_twice(tmp_path: Path) -> None:
     first = _replay(tmp_path / "first", 0.25)
     second = _replay(tmp_path / "second", 0.25, batch=3, lanes=2)
     boxes = _boxes(first)
-    assert len(first) == 180
+    assert len(first) == 2 * _FRAMES
     assert boxes == _boxes(second)
     for source in _SOURCES:
-        last = boxes[source, 89]
+        last = boxes[source, _FRAMES - 1]
         assert {box.track_id for box in last} <= {1, 2, 3, 4}
         assert len({box.track_id for box in last}) == len(last) > 0
 
 
-def test_capture_processes_do_not_change_tracks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CACHE_DIRECTORY", str(tmp_path))
-    clip = str(synthetic_clip())
-    sources = [{"id": source, "type": "av", "url": clip, "pace": "fast"} for source in _SOURCES]
+@pytest.mark.needs("ffmpeg")
+def test_capture_processes_do_not_change_tracks(tmp_path: Path) -> None:
+    clip = street_clips.street(tmp_path / "street.mkv", seconds=_FRAMES / street_clips.FPS)
+    sources = [{"id": source, "type": "av", "url": str(clip), "pace": "fast"} for source in _SOURCES]
     runs = [_replay(tmp_path / str(count), 0.25, sources=sources, capture_processes=count) for count in (0, 2)]
     first, second = map(_boxes, runs)
-    assert len(first) == 240
+    assert len(first) == 2 * _FRAMES
     assert first == second
     assert any(box.track_id for boxes in first.values() for box in boxes)
 

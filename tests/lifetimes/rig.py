@@ -190,7 +190,7 @@ class Rig:
             publisher=PublisherConfig(
                 endpoint="tcp://127.0.0.1:*", high_water_mark=1_000_000, wait_for_subscriber_s=30
             ),
-            monitor=MonitorConfig(interval_s=0.05, stall_after_s=60, stuck_after_s=120, frames_file=self.frames),
+            monitor=MonitorConfig(interval_s=0.2, stall_after_s=60, stuck_after_s=120, frames_file=self.frames),
             **more,
         )
         self.app = build(

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pytest
 
 from daemon.config.http import HttpConfig
-from daemon.config.playback import check_playback
-from daemon.config.recording import RecordConfig, StoreConfig
+from daemon.config.recording import RecordConfig, StoreConfig, check_playback
 from daemon.errors import ConfigError
 from daemon.playback.opened import PlayPlace
 from daemon.playback.ranges import MAX_BYTES

@@ -11,22 +11,24 @@ from pathlib import Path
 from tests.support.daemon import ROOT
 
 _MADE_HERE = (
-    ".git", ".venv*", ".trt-*", ".hypothesis", ".*_cache", ".coverage*", "__pycache__", "build", "bench-results",
-    "*.egg-info", "*.log", "shared",
+    ".git", ".venv*", ".trt-*", ".triton", ".ort-*", ".hypothesis", ".*_cache", ".coverage*", "__pycache__", "build",
+    "bench-results", "*.egg-info", "*.log", "shared",
 )  # fmt: skip
 
 
-def copy_of_tree(to: Path, *names: str) -> Path:
+def copy_of_tree(to: Path, *names: str, compiled: bool = False) -> Path:
     """The working tree with all changes, without what was made in it.
 
     Args:
         names: of its folders and files, all if none is given.
+        compiled: with what Python has compiled, which holds for files that are as they were.
     """
+    left_out = shutil.ignore_patterns(*(name for name in _MADE_HERE if not compiled or name != "__pycache__"))
     for name in names or [path.name for path in ROOT.iterdir()]:
-        if shutil.ignore_patterns(*_MADE_HERE)(str(ROOT), [name]):
+        if left_out(str(ROOT), [name]):
             continue
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns(*_MADE_HERE))
+            shutil.copytree(ROOT / name, to / name, ignore=left_out)
         else:
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, to / name)

@@ -19,9 +19,13 @@ def resnet18(path: Path, size: int = 224) -> Path:
     return path
 
 
-def resnet50(path: Path, size: int = 224) -> Path:
-    """Write the model as ONNX; any batch size."""
-    save(_Made("resnet50", size, _BLOCKS_50, _WIDER).model, str(path))
+def resnet50(path: Path, size: int = 224, narrow: int = 1) -> Path:
+    """Write the model as ONNX; any batch size.
+
+    Args:
+        narrow: how many times fewer channels its blocks have.
+    """
+    save(_Made("resnet50", size, _BLOCKS_50, _WIDER, narrow).model, str(path))
     return path
 
 
@@ -29,9 +33,10 @@ class _Made:
     """Args:
     blocks: number of them for each width.
     wider: output channels over those of the other layers; 1 for blocks of two layers.
+    narrow: how many times fewer channels the blocks have.
     """
 
-    def __init__(self, title: str, size: int, blocks: Sequence[int], wider: int) -> None:
+    def __init__(self, title: str, size: int, blocks: Sequence[int], wider: int, narrow: int = 1) -> None:
         self._wider = wider
         self._random = np.random.default_rng(0)
         self._nodes: list[NodeProto] = []
@@ -40,7 +45,7 @@ class _Made:
         top = self._node("Relu", "stem_relu", [top])
         top = self._node("MaxPool", "stem_pool", [top], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
         wide = 64
-        for name, width, stride in _blocks(blocks):
+        for name, width, stride in _blocks(blocks, narrow):
             top, wide = self._block(top, name, wide, width, stride), width * wider
         top = self._node("GlobalAveragePool", "mean", [top])
         top = self._node("Flatten", "flat", [top])
@@ -89,8 +94,8 @@ class _Made:
         return name
 
 
-def _blocks(counts: Sequence[int]) -> Iterator[tuple[str, int, int]]:
+def _blocks(counts: Sequence[int], narrow: int) -> Iterator[tuple[str, int, int]]:
     """Name, width and stride of each block."""
     for stage, (width, count) in enumerate(zip(_WIDTHS, counts)):
         for place in range(count):
-            yield f"stage{stage}_{place}", width, 2 if stage and not place else 1
+            yield f"stage{stage}_{place}", width // narrow, 2 if stage and not place else 1

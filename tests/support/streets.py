@@ -17,7 +17,7 @@ def labelled_streets(folder: Path, count: int) -> tuple[Path, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for seed in range(count):
         scene = Scene(640, 360, seed=5000 + seed)
-        cv2.imwrite(str(folder / f"{seed}.png"), scene.draw(3))
+        cv2.imwrite(str(folder / f"{seed}.png"), scene.draw(3), [cv2.IMWRITE_PNG_COMPRESSION, 0])
         truth["images"].append({"id": seed, "file_name": f"{seed}.png", "width": 640, "height": 360})
         for box in scene.truth(3):
             x0, y0, x1, y1 = box.xyxy

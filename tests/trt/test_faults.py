@@ -81,6 +81,9 @@ def test_each_call_fails_once(toy: Path, engines: Path, calls: dict[str, int], n
         assert cuda.alive() == {}, f"{name} {number}: {message}"
         assert cuda.trespasses() == 0, f"{name} {number}: {message}"
         assert tensorrt.failures == []
+
+
+def test_everything_works_afterwards(toy: Path, engines: Path) -> None:
     _live(toy, engines)
 
 

@@ -79,7 +79,13 @@ def test_a_fixed_input_has_no_further_size(toy: Path, engines: Path) -> None:
         assert detector.info.further_sizes == ()
 
 
-@pytest.mark.parametrize("name", ["set_optimization_profile_async", "create_execution_context", "set_input_shape"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "set_optimization_profile_async",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("create_execution_context", "set_input_shape")),
+    ],
+)
 def test_each_call_of_tensorrt_fails_once(engines: Path, name: str) -> None:
     """One clear line, and nothing is left; then everything works."""
 

@@ -22,6 +22,7 @@ from daemon.errors import LookoutError
 from daemon.log import logging
 from daemon.recording.clips import Clip, ClipState
 from daemon.recording.process.protocol import (
+    Accounts,
     Beat,
     Claimed,
     ClipTold,
@@ -40,6 +41,7 @@ from daemon.system.tuning import configure_gc_and_switch_interval
 log = structlog.get_logger(__name__)
 _TURN_NS = 500_000_000
 _BEAT_NS = 1_000_000_000
+_AT_ONCE = 100  # accounts in a message
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,11 @@ class _RecorderProcess:
         recorder = self._recorder
         trouble = recorder.trouble
         cause, detail = (trouble.cause, str(trouble)) if trouble else (None, None)
-        self._send(Beat(cause, detail, recorder.uuid, *recorder.sizes, recorder.accounts))
+        rows = recorder.accounts
+        for first in range(0, len(rows), _AT_ONCE):
+            self._send(Accounts(rows[first : first + _AT_ONCE]))
+        self._send(Beat(cause, detail, recorder.uuid, *recorder.sizes))
 
-    def _send(self, message: Beat | ClipTold) -> None:
+    def _send(self, message: Beat | Accounts | ClipTold) -> None:
         with suppress(OSError):  # the daemon is gone, which the next `receive` says
             self._channel.send([message])

@@ -72,7 +72,12 @@ class Beat(ProcessMessage, frozen=True, tag=1):
     uuid: str | None
     bytes: int
     free_bytes: int
-    accounts: list[Account]
+
+
+class Accounts(ProcessMessage, frozen=True, tag=4):
+    """Some of the accounts of sources; all of them come before a `Beat`."""
+
+    rows: list[Account]
 
 
 class ClipTold(ProcessMessage, frozen=True, tag=2):
@@ -98,4 +103,4 @@ class Failed(ProcessMessage, frozen=True, tag=3):
     reason: str
 
 
-FromRecorder = Beat | ClipTold | Failed
+FromRecorder = Beat | Accounts | ClipTold | Failed
