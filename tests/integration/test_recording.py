@@ -133,7 +133,7 @@ def _ends_with(stored: Stored, source: str) -> bool:
 
 def _flashes(path: Path) -> None:
     """The middle is grey, and white for half a second at some times: the fake detector sees something."""
-    grey, white = ("drawbox=iw/4:ih/4:iw/2:ih/2:{}:fill".format(colour) for colour in ("gray", "white"))
+    grey, white = (f"drawbox=iw/4:ih/4:iw/2:ih/2:{colour}:fill" for colour in ("gray", "white"))
     shown = "+".join(rf"between(t\,{begin}\,{begin + 0.5})" for begin in (2.0, 3.0, 7.5))
     clips.ffmpeg(
         "-f", "lavfi", "-i", f"testsrc2=size=320x180:rate=15:duration=12,{grey},{white}:enable='{shown}'",

@@ -7,11 +7,9 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from signal import SIGKILL
 from time import time_ns
-from typing import Any
 
 import psutil
 import pytest
@@ -23,7 +21,6 @@ from daemon.config.recording import RecordConfig, SourceRecord, StoreConfig
 from daemon.config.root import Config, check
 from daemon.config.sources import AvConfig, ReconnectConfig
 from daemon.daemon import Daemon
-from daemon.recording.records import Gap
 from daemon.redact import Url
 from daemon.seams import Seams
 from daemon.system.time_limits import Limits
