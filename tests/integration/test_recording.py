@@ -38,9 +38,7 @@ def servers(videos: Mapping[str, Path]) -> Iterator[Mapping[str, RtspServer]]:
     ("processes", "seconds"), [(0, 6), (1, 6), pytest.param(0, 600, marks=pytest.mark.long),
                                pytest.param(1, 600, marks=pytest.mark.long)],
 )  # fmt: skip
-def test_every_packet_is_in_the_files_once(
-    tmp_path: Path, folder_of_all: Path, processes: int, seconds: int
-) -> None:
+def test_every_packet_is_in_the_files_once(tmp_path: Path, folder_of_all: Path, processes: int, seconds: int) -> None:
     """In the order in which the server sent them, of the stream that is analysed or of another one. Files play while
     they are written."""
     videos = {kind: encoded(folder_of_all, kind, seconds=seconds) for kind in _KINDS}

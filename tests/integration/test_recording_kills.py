@@ -116,7 +116,7 @@ def test_nothing_is_lost_when_processes_are_killed(
         recording, killers = app.parts.recording, _killers(app)
         assert recording is not None
         rings = [recording.packets.ring(source, "main") for source in ("cam", "main")]
-        order = [*killers.values()] + chance.choices([*killers.values()], k=max(0, kills - len(killers)))
+        order = [*killers.values(), *chance.choices([*killers.values()], k=max(0, kills - len(killers)))]
         for kill in order[:kills]:
             kill()
             seen += receive_until(subscriber, has_seen(chance.randint(2, 20), "cam"))

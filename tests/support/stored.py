@@ -102,7 +102,8 @@ class Stored:
         """What `lookout recordings` says."""
         out, errors = TextIOWrapper(BytesIO()), StringIO()
         with redirect_stdout(out), redirect_stderr(errors):
-            found = invoke(["recordings", *words, "--store", str(self.folder), *([] if words[0] == "rebuild" else ["--json"])])
+            as_json = [] if words[0] == "rebuild" else ["--json"]
+            found = invoke(["recordings", *words, "--store", str(self.folder), *as_json])
         out.seek(0)
         assert found == code, out.read() + errors.getvalue()
         return json.loads(out.read())
