@@ -22,7 +22,7 @@ class StoreConfig(Section, frozen=True):
     path: Path
     """a folder of this store alone"""
     max_gib: Gibibytes | None = None
-    """of all its recordings; the oldest go; null: as much as the disk has"""
+    """of all its recordings; the oldest go; null: the disk is the limit"""
     min_free_gib: Annotated[float, msgspec.Meta(ge=0, le=1 << 24)] = 2.0
     """of the disk; the oldest recordings go"""
     must_be_mount: bool = False

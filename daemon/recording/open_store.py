@@ -85,11 +85,12 @@ class OpenStore:
             self._follower.start()
 
     def _read_files(self) -> None:
+        path = self.store.path
         try:
-            with closing(Index(self.store)) as index:
-                done = reconcile(self.store, index)
-        except StoreError as error:
-            log.warning("the index of a store is not whole", store=str(self.store.path), reason=str(error))
+            with closing(Store.open(path, uuid=self.uuid, makes=False)) as store, closing(Index(store)) as index:
+                done = reconcile(store, index)
+        except (StoreError, OSError) as error:
+            log.warning("the index of a store is not whole", store=str(path), reason=str(error))
             return
         log.info("an index was made from files", store=str(self.store.path), files=done.added, unread=done.problems)
 

@@ -102,8 +102,8 @@ class Stored:
         """What `lookout recordings` says."""
         out, errors = TextIOWrapper(BytesIO()), StringIO()
         with redirect_stdout(out), redirect_stderr(errors):
-            form = [] if words[0] == "rebuild" else ["--json"]
-            found = invoke(["recordings", *words, "--store", str(self.folder), *form])
+            as_json = [] if words[0] == "rebuild" else ["--json"]
+            found = invoke(["recordings", *words, "--store", str(self.folder), *as_json])
         out.seek(0)
         assert found == code, out.read() + errors.getvalue()
         return json.loads(out.read())
