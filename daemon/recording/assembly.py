@@ -141,13 +141,14 @@ class Assembler:
             return
         yield from self.flush()
         same = known is not None and known.session == stream.session
+        is_told = self._now.needs_key and self._why == "disk_slow"  # why nothing is recorded since the last chunk
         if not same:
             self._now.last_dts = None
             self._lateness = Lateness()
         self._now.stream, self._now.needs_key, self._why = stream, True, "no_key"
         self.place = msgspec.structs.replace(self._now)
         if known is not None:
-            yield Break(self._now.end_utc, None if same else "source_down", None, 0, record.end)
+            yield Break(self._now.end_utc, None if same or is_told else "source_down", None, 0, record.end)
 
     def _lose(self, record: LostRecord) -> Iterator[Chunk | Break]:
         yield from self.flush()

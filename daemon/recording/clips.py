@@ -10,6 +10,7 @@ import msgspec
 ClipState = Literal["recording", "ready", "failed"]
 _MAX_EVENTS = 200  # of one clip; the first ones are named
 _MAX_OPEN = 64
+_MAX_WRITTEN = 64  # spans
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
@@ -33,7 +34,7 @@ class Clip(msgspec.Struct):
     Attributes:
         id: of its first event.
         begin, end: BOOTTIME ns.
-        covered: ns of it that are in files.
+        covered: ns of it that are in files, once it is over.
         told: its end, as the wire has it.
     """
 
@@ -45,16 +46,33 @@ class Clip(msgspec.Struct):
     told: int = 0
 
 
+class ClipsState(msgspec.Struct):
+    """What another process must know of clips.
+
+    Attributes:
+        open: those that are not over.
+        written: begin and end of what was written lately, BOOTTIME ns; an event may come after what it wants.
+    """
+
+    open: list[Clip] = []
+    written: list[tuple[int, int]] = []
+
+
 class Clips:
     """Those of one source that are not over.
 
     Args:
         pre, post, longest: ns.
+        state: of the process before.
     """
 
-    def __init__(self, pre: int, post: int, longest: int, open: list[Clip] | None = None) -> None:
+    def __init__(self, pre: int, post: int, longest: int, state: ClipsState | None = None) -> None:
         self._pre, self._post, self._longest = pre, post, longest
-        self.open = list(open or ())
+        self.state = state or ClipsState()
+
+    @property
+    def open(self) -> list[Clip]:
+        return self.state.open
 
     def configure(self, pre: int, post: int, longest: int) -> None:
         self._pre, self._post, self._longest = pre, post, longest
@@ -87,9 +105,12 @@ class Clips:
         return any(clip.begin < end and clip.end > begin for clip in self.open)
 
     def note_written(self, begin: int, end: int) -> None:
-        """The time between was written."""
-        for clip in self.open:
-            clip.covered += max(0, min(clip.end, end) - max(clip.begin, begin))
+        """The time between was written; by and by."""
+        written = self.state.written
+        if written and begin <= written[-1][1]:
+            begin, end = written[-1][0], max(end, written.pop()[1])
+        written.append((begin, end))
+        del written[:-_MAX_WRITTEN]
 
     def take_over(self, decided: int | None) -> Iterator[Clip]:
         """The clips of which everything is written or lost.
@@ -98,5 +119,8 @@ class Clips:
             decided: BOOTTIME ns until which that is so; None for all.
         """
         over = [clip for clip in self.open if decided is None or clip.end <= decided]
-        self.open = [clip for clip in self.open if clip not in over]
-        yield from over
+        self.state.open = [clip for clip in self.open if clip not in over]
+        for clip in over:
+            within = (min(clip.end, end) - max(clip.begin, begin) for begin, end in self.state.written)
+            clip.covered = sum(length for length in within if length > 0)
+            yield clip

@@ -85,12 +85,13 @@ class OpenStore:
             self._follower.start()
 
     def _read_files(self) -> None:
-        path = self.store.path
+        """With descriptors of its own: the others may be closed meanwhile."""
         try:
-            with closing(Store.open(path, uuid=self.uuid, makes=False)) as store, closing(Index(store)) as index:
-                done = reconcile(store, index)
+            own = Store.open(self.store.path, uuid=self.uuid, makes=False)
+            with closing(own), closing(Index(own)) as index:
+                done = reconcile(own, index)
         except (StoreError, OSError) as error:
-            log.warning("the index of a store is not whole", store=str(path), reason=str(error))
+            log.warning("the index of a store is not whole", store=str(self.store.path), reason=str(error))
             return
         log.info("an index was made from files", store=str(self.store.path), files=done.added, unread=done.problems)
 

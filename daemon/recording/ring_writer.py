@@ -20,6 +20,7 @@ from daemon.recording.ring_layout import (
     LOST,
     NO_TIME,
     PACKET,
+    TAIL,
     TOKEN,
     WRITER,
     WRITER_SLOTS,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _PAST_SESSIONS = 16
+_FULL_UNTIL = 0.75  # of a ring that was full
 _NO_LOSS = (0, 0, 0, 0, 0, 0)
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -51,7 +53,7 @@ class RingWriter:
         fd: of the ring; the writer keeps a copy.
 
     Attributes:
-        is_full: packets are lost until there is room for the next key picture.
+        is_full: packets are lost until a key picture comes and there is room for what follows it.
 
     Raises:
         RingError: it is no ring.
@@ -144,7 +146,7 @@ class RingWriter:
         session = str(kind[0])
         if session in self._past:
             return False
-        if self.is_full and not info.key:
+        if self.is_full and not (info.key and self._has_room_again()):
             return self._lose(data.nbytes, boot, utc)
         end: tuple[int, int] | None = (self._head, self._place)
         if self.is_full:
@@ -167,6 +169,10 @@ class RingWriter:
         self._bytes += data.nbytes
         self._publish()
         return True
+
+    def _has_room_again(self) -> bool:
+        """Enough to go on for a while: one loss is better than many with a few pictures between."""
+        return self._head - self._words[TAIL] <= _FULL_UNTIL * self._size
 
     def _told(
         self,

@@ -12,7 +12,7 @@ import msgspec
 
 from daemon.recording.assembly import Assembler, Break, Chunk, Place
 from daemon.recording.causes import Cause
-from daemon.recording.clips import Claim, Clip, Clips
+from daemon.recording.clips import Claim, Clip, Clips, ClipsState
 from daemon.recording.ring_layout import HEAD_BYTES
 from daemon.recording.ring_reader import RingReader
 from daemon.recording.source_files import Covered, SourceFiles
@@ -78,7 +78,7 @@ class _Progress(msgspec.Struct):
     written: int
     released: int
     lost: dict[str, int]
-    clips: list[Clip]
+    clips: ClipsState
 
 
 class _Held(NamedTuple):
@@ -257,6 +257,7 @@ class SourceRecorder:
             return True
         if item.number < self._skip_below:
             self._written += len(item.samples)
+            self.clips.note_written(item.begin_boot, item.end_boot)
             return True
         if self._settings.continuous:
             self._write(to, item)
@@ -325,6 +326,5 @@ class SourceRecorder:
         if self._ring.state and self._tail == self._ring.tail and not self.clips.open:
             return
         counts = self._written, self._released, dict(self._lost)
-        self._ring.commit(
-            self._tail, _encode(_Progress(self._ring_id, self._place, self._files.covered, *counts, self.clips.open))
-        )
+        progress = _Progress(self._ring_id, self._place, self._files.covered, *counts, self.clips.state)
+        self._ring.commit(self._tail, _encode(progress))

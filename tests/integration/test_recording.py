@@ -34,10 +34,11 @@ def servers(videos: Mapping[str, Path]) -> Iterator[Mapping[str, RtspServer]]:
         hevc.kill()
 
 
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
-    ("processes", "seconds"), [(0, 6), (1, 6), pytest.param(0, 600, marks=pytest.mark.long),
-                               pytest.param(1, 600, marks=pytest.mark.long)],
-)  # fmt: skip
+    ("processes", "seconds"),
+    [(0, 6), *(pytest.param(*row, marks=pytest.mark.long) for row in ((1, 6), (0, 600), (1, 600)))],
+)
 def test_every_packet_is_in_the_files_once(tmp_path: Path, folder_of_all: Path, processes: int, seconds: int) -> None:
     """In the order in which the server sent them, of the stream that is analysed or of another one. Files play while
     they are written."""

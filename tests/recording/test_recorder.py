@@ -91,6 +91,21 @@ def test_a_second_that_is_not_there_says_why(tmp_path: Path, camera: Clip) -> No
     assert is_whole(rig)
 
 
+def test_a_clip_has_what_was_written_before_its_event_came(tmp_path: Path, camera: Clip) -> None:
+    """Also where a recorder is killed in between."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(10)
+    rig.kill()
+    rig.start()
+    rig.event("late", ago=1)
+    rig.send(5)
+    rig.event("later", ago=1)
+    rig.send(12)
+    (told,) = [row for row in rig.told if row[1]]
+    assert told[2] == pytest.approx(15 * SECOND, abs=1e8)
+    rig.finish()
+
+
 def test_events_share_a_clip_and_the_rest_is_released(tmp_path: Path, camera: Clip) -> None:
     rig = Rig(tmp_path / "store", camera, EVENTS)
     rig.send(20)

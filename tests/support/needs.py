@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.support import booted, rtsp
+from tests.support.small_disk import can_loop
 
 _ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("LOOKOUT_TEST_DATA", _ROOT.parent / "shared" / "data"))
@@ -88,6 +89,7 @@ NEEDS = {
     "tensorrt-rtx": Need(RTX.exists, otherwise="TensorRT RTX's Python module and libraries, which .ci/run fetches"),
     "triton": Need(TRITON.exists, ("libpython3-dev",), otherwise="Triton's server, which .ci/run fetches"),
     "mounts": Need(booted.can_mount, otherwise="a machine where this user may mount file systems"),
+    "loop mounts": Need(can_loop, otherwise="a machine where this user may mount a file as a disk"),
     "cores": Need(lambda: len(os.sched_getaffinity(0)) > 1, otherwise="more than one core"),
 }  # fmt: skip
 
