@@ -24,6 +24,11 @@ class Served(msgspec.Struct, frozen=True):
     model: Model
     labels: tuple[str, ...]
 
+    @property
+    def name(self) -> str:
+        """Of the model, where there are several."""
+        return self.model.id or ""
+
 
 class Result(msgspec.Struct, frozen=True, gc=False):
     """The detections of one frame, without its pixels.

@@ -15,6 +15,8 @@ from daemon.recording.clips import Claim, Clip, Clips
 from daemon.recording.ring_layout import HEAD_BYTES
 from daemon.recording.ring_reader import RingReader
 from daemon.recording.source_files import Covered, SourceFiles
+from daemon.recording.tracks.placing import TrackPlacer
+from daemon.recording.tracks.records import TrackingSettings
 
 if TYPE_CHECKING:
     from daemon.recording.open_store import OpenStore
@@ -34,7 +36,8 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
         continuous: everything, not just what events want.
         pre, post, longest: of clips, ns.
         max_bytes: of its files in this store; None without a limit of its own.
-        same_stream: events are of the stream that is recorded.
+        same_stream: events and boxes are of the stream that is recorded.
+        tracking: how the source is tracked; None if it is not.
     """
 
     continuous: bool
@@ -43,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     longest: int
     max_bytes: int | None = None
     same_stream: bool = True
+    tracking: TrackingSettings | None = None
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True):
@@ -96,10 +100,11 @@ class SourceRecorder:
 
     Attributes:
         clips: what events want.
+        tracks: what was seen in the pictures.
     """
 
     def __init__(self, source: str, ring: int, settings: Settings, instance: str, boot_id: str) -> None:
-        self._settings = settings
+        self._settings, self._instance, self._boot_id = settings, instance, boot_id
         self._ring = RingReader(ring)
         self._room = os.fstat(ring).st_size - HEAD_BYTES
         known = _decode(self._ring.state) if self._ring.state else None
@@ -112,6 +117,7 @@ class SourceRecorder:
         self.clips = Clips(settings.pre, settings.post, settings.longest, known.clips if known else None)
         self._held: deque[_Held] = deque()
         self._skip_below = 0  # packets before it are in files
+        self.tracks = TrackPlacer(source, same_stream=settings.same_stream, tracking=settings.tracking)
 
     # --- what others say -------------------------------------------------------------------------------------------
 
@@ -126,14 +132,17 @@ class SourceRecorder:
     def begin(self, to: OpenStore, now: int) -> None:
         """The store is open, perhaps again."""
         self._skip_below = max(self._skip_below, self._files.begin(to, now))
+        self.tracks.begin(to, now, self._instance, self._boot_id)
 
     def let_go(self) -> None:
         """The store is not to be touched any more."""
         self._files.detach()
+        self.tracks.let_go()
 
     def configure(self, settings: Settings) -> None:
         self._settings = settings
         self.clips.configure(settings.pre, settings.post, settings.longest)
+        self.tracks.configure(same_stream=settings.same_stream, tracking=settings.tracking)
 
     def note(self, at: int, cause: Cause, detail: str | None) -> None:
         """Nothing comes from then on; UTC ns."""
@@ -183,6 +192,7 @@ class SourceRecorder:
             self._commit()
         first = self._held[0].item if self._held else None
         decided = first.begin_boot if isinstance(first, Chunk) else now_boot
+        self.tracks.turn(to, now_boot, min(decided, self._assembled_boot(now_boot)), self._files.path)
         return list(self.clips.take_over(decided - _LATE_NS))
 
     def keep_books(self, to: OpenStore, now: int) -> None:
@@ -211,6 +221,7 @@ class SourceRecorder:
             self._files.note(now, cause, detail)
             self._commit()
             self._files.keep_books(to, now + 1)
+        self.tracks.finish(to)
         return list(self.clips.take_over(None))
 
     def account(self, now: int) -> Account:
@@ -223,7 +234,7 @@ class SourceRecorder:
     def close(self) -> None:
         """Without a last turn."""
         self._held.clear()
-        self._files.detach()
+        self.let_go()
         self._ring.close()
 
     # --- decisions -------------------------------------------------------------------------------------------------
@@ -299,6 +310,8 @@ class SourceRecorder:
         if self._files.write(to, chunk, claimed=claimed):
             self._written += len(chunk.samples)
             self.clips.note_written(chunk.begin_boot, chunk.end_boot)
+            if head := self._files.head:
+                self.tracks.note_written(self._files.path or "", head, chunk)
         else:
             self._lost["codec"] += len(chunk.samples)
 
@@ -312,6 +325,13 @@ class SourceRecorder:
                 return chunk.begin_boot + claim.pts - chunk.samples[0].pts
         utc = self._files.utc_of(claim.session, claim.pts)
         return (claim.at if utc is None else utc) - offset
+
+    def _assembled_boot(self, now_boot: int) -> int:
+        """BOOTTIME ns: all packets that came before are in chunks."""
+        if self._at < self._ring.head:
+            now_boot = min(now_boot, self._assembler.place.end_boot)
+        waits = self._assembler.waits_since
+        return now_boot if waits is None else min(now_boot, waits)
 
     def _commit(self) -> None:
         if self._tail == self._ring.tail and not self.clips.open:

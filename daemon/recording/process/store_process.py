@@ -31,6 +31,7 @@ from daemon.recording.process.protocol import (
     Noted,
     Record,
     Stop,
+    Tracks,
 )
 from daemon.recording.ring import Ring
 from daemon.recording.source_recorder import Account, Settings
@@ -83,13 +84,19 @@ class StoreProcess(ThreadPart):
 
     Args:
         tell: called by the thread of this part with each clip that begins or is over, and with changes of the figures.
+        tracks: the ring of analysed pictures.
     """
 
     def __init__(
-        self, name: str, order: RecorderOrder, tell: Callable[[ClipTold | StoreFigures], None], runtime: Runtime
+        self,
+        name: str,
+        order: RecorderOrder,
+        tell: Callable[[ClipTold | StoreFigures], None],
+        tracks: Ring,
+        runtime: Runtime,
     ) -> None:
         super().__init__(f"store-{name}", runtime, is_vital=False)
-        self.store = name
+        self.store, self._tracks = name, tracks
         self._order, self._tell, self._pause_s = order, tell, runtime.limits.worker_pause
         self._first_pause_s, self._lived_ns = self._pause_s, round(runtime.limits.worker_lived * 1e9)
         self._wanted: dict[str, tuple[Settings, Ring]] = {}
@@ -214,7 +221,8 @@ class StoreProcess(ThreadPart):
         except OSError as error:
             self._put_off(now, f"no process can be started for it: {error.strerror}")
             return None
-        known = deque((Record(source, settings), ring) for source, (settings, ring) in self._wanted.items())
+        known = deque[tuple[ProcessMessage, Ring | None]]([(Tracks(), self._tracks)])
+        known += ((Record(source, settings), ring) for source, (settings, ring) in self._wanted.items())
         self._waiting = deque(row for row in self._waiting if not isinstance(row[0], (Record, Configure)))
         self._run_now = run = _Run(process, Channel(mine, FromRecorder), now, now, deque(known))
         return run
