@@ -139,7 +139,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
     control.start_with_sources(core, sources)
     rest = monitor, events, analytics.rules, second, admission, overload, recording, api.url if api else None
     parts = DaemonParts(core, health, sources, models, changes, publishing, *rest)
-    control.note_health(health, models, core.ledger, overload)
+    control.note_health(health, models, core.ledger, overload, recording)
     if grants and costs:
         fleet = open_fleet(parts, grants, costs, backend, seams.coordinator, stop)
         health.conditions.append(lambda: fleet.member.condition)

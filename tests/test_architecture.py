@@ -51,7 +51,8 @@ _ASSIGNED_FOR_EACH_BOX = {
 
 # Of the daemon, lowest first: each imports only what stands before it. A file at the top of daemon/ is a package.
 LAYERS = (
-    ("errors", "clock", "appended_file", "files", "redact", "validation", "error_places", "geometry", "schedule", "lateness"),
+    ("errors", "clock", "appended_file", "files", "redact", "validation", "error_places", "geometry", "schedule"),
+    ("lateness",),
     ("rule_config",),
     ("rule_checks", "view_config", "fleet_config", "batch_config"),
     ("config",),
@@ -245,7 +246,7 @@ _MAX_PARAMETERS = 8
 _MAX_ATTRIBUTES = 20
 _MAX_LINES = 400
 _MAX_MODULES = 70  # of what builds a daemon
-_MAX_MODULES_ALONE = 40  # of a source and a detector
+_MAX_MODULES_ALONE = 41  # of a source and a detector
 
 
 def _classes(path: Path) -> Iterator[ast.ClassDef]:
@@ -389,7 +390,7 @@ def test_what_builds_a_daemon_loads_no_feature() -> None:
 
 @pytest.mark.parametrize(
     ("source", "most"),
-    [("SyntheticConfig(id='one')", _MAX_MODULES_ALONE), ("AvConfig(id='one', url=Url('rtsp://camera/one'))", 69)],
+    [("SyntheticConfig(id='one')", _MAX_MODULES_ALONE), ("AvConfig(id='one', url=Url('rtsp://camera/one'))", 70)],
     ids=["drawn", "FFmpeg"],
 )
 def test_a_source_and_a_detector_load_little_else(source: str, most: int) -> None:

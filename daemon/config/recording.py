@@ -9,14 +9,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from daemon.config.http import HttpConfig, check_http
-from daemon.config.section import Section, SourceId
+from daemon.config.section import Section
+from daemon.config.sources import Gibibytes, RecordMode, Roll, SourceRecord
 from daemon.errors import ConfigError
-from daemon.redact import Url
 
-Mode = Literal["off", "events", "continuous"]
 Days = Annotated[float, msgspec.Meta(gt=0, le=36_500)]
-Gibibytes = Annotated[float, msgspec.Meta(gt=0, le=1 << 24)]
-Roll = Annotated[float, msgspec.Meta(ge=0, le=120)]
 _SCHEMES = ("rtsp", "rtsps", "http", "https", "rtmp", "srt", "udp", "rtp")
 
 
@@ -43,7 +40,7 @@ class KeepConfig(Section, frozen=True):
 class RecordConfig(Section, frozen=True):
     stores: dict[str, StoreConfig] = {}
     """folders by name, such as {main: {path: /var/lib/lookout/recordings}}; none: nothing is recorded"""
-    mode: Mode = "events"
+    mode: RecordMode = "events"
     """of sources that do not say otherwise: off, events (what events want, with pre_s and post_s), continuous"""
     pre_s: Roll = 5.0
     """before an event, from the key picture before"""
@@ -60,24 +57,6 @@ class RecordConfig(Section, frozen=True):
     """boxes and ids beside the video"""
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
     """of the API of recordings, at http.host, for the holders of http's tokens; null: none; 0: any free one"""
-
-
-class SourceRecord(Section, frozen=True):
-    """A source's own settings; None for those of `record`."""
-
-    mode: Mode | None = None
-    """like record.mode"""
-    url: Url | None = None
-    """record this stream instead of the one that is analysed, such as the camera's main stream; user and password are
-    those of the source"""
-    max_gib: Gibibytes | None = None
-    """of its recordings in each store"""
-    stores: Annotated[list[SourceId], msgspec.Meta(min_length=1, max_length=8)] | None = None
-    """names of stores; null: all"""
-    pre_s: Roll | None = None
-    """like record.pre_s"""
-    post_s: Roll | None = None
-    """like record.post_s"""
 
 
 def check_record(record: RecordConfig) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated, Literal, cast, get_args
 
 import msgspec
 
-from daemon.config.recording import Mode, SourceRecord
 from daemon.config.section import (
     MAX_MODELS,
     Hits,
@@ -27,6 +26,9 @@ from daemon.view_config import Roi, RoiConfig, Tiles, TilesConfig, roi_of, tiles
 
 Pace = Literal["realtime", "fast"]
 Decode = Literal["auto", "nvdec", "cpu"]
+RecordMode = Literal["off", "events", "continuous"]
+Roll = Annotated[float, msgspec.Meta(ge=0, le=120)]  # seconds before or after an event
+Gibibytes = Annotated[float, msgspec.Meta(gt=0, le=1 << 24)]
 Turn = Literal[0, 90, 180, 270]  # degrees clockwise
 
 
@@ -67,6 +69,24 @@ class SourceTracking(Section, frozen=True):
     """the model whose boxes are tracked, and whose labels its rules mean; needed where several look at it"""
 
 
+class SourceRecord(Section, frozen=True):
+    """A source's own settings; None for those of `record`."""
+
+    mode: RecordMode | None = None
+    """like record.mode"""
+    url: Url | None = None
+    """record this stream instead of the one that is analysed, such as the camera's main stream; user and password are
+    those of the source"""
+    max_gib: Gibibytes | None = None
+    """of its recordings in each store"""
+    stores: Annotated[list[SourceId], msgspec.Meta(min_length=1, max_length=8)] | None = None
+    """names of stores; null: all"""
+    pre_s: Roll | None = None
+    """like record.pre_s"""
+    post_s: Roll | None = None
+    """like record.post_s"""
+
+
 class SourceBase(Section, frozen=True):
     id: SourceId
     """letters, digits, '_', '.', '-'; the topic is detections/ID/"""
@@ -95,7 +115,7 @@ class SourceBase(Section, frozen=True):
     frame. Or {columns: 2, rows: 2, overlap: 0.1, whole: true}"""
     input_size: InputSize | None = None
     """640, or [1280, 736] for a wide picture, of a model with a dynamic input size; null: model.input_size"""
-    record: Mode | SourceRecord | None = None
+    record: RecordMode | SourceRecord | None = None
     """off, events or continuous, or a mapping of its own settings, such as {mode: continuous, url:
     "rtsp://192.0.2.10/main"}; null: as the section `record` says"""
 

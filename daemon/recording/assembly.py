@@ -49,7 +49,7 @@ class Chunk(NamedTuple):
 
 
 class Break(NamedTuple):
-    """What follows does not continue what was before.
+    """The stream does not continue here.
 
     Attributes:
         at: UTC ns.
@@ -112,7 +112,7 @@ class Assembler:
         self._why: Cause = "no_key"
 
     def add(self, record: Record) -> Iterator[Chunk | Break]:
-        """What a record completes."""
+        """The items that a record completes."""
         if isinstance(record, PacketRecord):
             yield from self._add_packet(record)
         elif isinstance(record, StreamRecord):

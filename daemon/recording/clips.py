@@ -1,4 +1,4 @@
-"""What events want: each asks for the time around it, and those that overlap share one clip."""
+"""Clips that events want: each event asks for the time around it, and those that overlap share one clip."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Clips:
         return any(clip.begin < end and clip.end > begin for clip in self.open)
 
     def note_written(self, begin: int, end: int) -> None:
-        """What lies between was written."""
+        """The time between was written."""
         for clip in self.open:
             clip.covered += max(0, min(clip.end, end) - max(clip.begin, begin))
 

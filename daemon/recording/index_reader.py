@@ -175,6 +175,9 @@ class IndexReader:
             raise StoreError(f"{self._path}: is not there: `lookout recordings rebuild` makes it from the files")
         with translated(self._path), sqlite_translated(self._path):
             db = connect(self._path, "ro")
+            if not db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'files'").fetchone()[0]:
+                db.close()
+                raise StoreError(f"{self._path}: has nothing yet: it is being made, or was not finished")
             self._stat = os.stat(self._path)
             return db
 

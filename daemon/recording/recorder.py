@@ -201,6 +201,7 @@ class Recorder:
 
     def _finish(self, source: SourceRecorder, cause: Cause, detail: str) -> None:
         try:
+            source.take(self._boottime())
             if self._to is not None:
                 for clip in source.finish(self._to, self._clock.utc_ns(), cause, detail):
                     self._on_clip(source, clip, True)

@@ -1,9 +1,9 @@
-"""What a daemon records: which sources into which stores, and the processes that do it."""
+"""Recording as a daemon has it: which sources into which stores, and the processes that do it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -175,6 +175,12 @@ class Recording:
         return [store.figures for store in self._stores.values()]
 
     @property
+    def trouble(self) -> str | None:
+        """Stores that cannot be written to; None if all can."""
+        rows = [f"store {row.name}: {row.cause}: {row.detail}" for row in self.figures if row.cause]
+        return "; ".join(rows) or None
+
+    @property
     def pids(self) -> list[int]:
         return [pid for store in self._stores.values() for pid in store.pids] + self._streams.pids
 
@@ -220,13 +226,6 @@ def ring_bytes(config: Config, rings: int) -> int:
     else:
         size = given * _MIB // max(1, rings)
     return max(_LEAST_RING_BYTES, size) // UNIT_BYTES * UNIT_BYTES
-
-
-def not_recorded(config: Config) -> Sequence[str]:
-    """Sources that the section `record` means and that cannot be recorded."""
-    if not config.record.stores or config.record.mode == "off":
-        return []
-    return [source.id for source in config.active if not (isinstance(source, AvConfig) and source.is_live)]
 
 
 def _path(source: str, event: str) -> str:

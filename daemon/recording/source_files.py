@@ -47,7 +47,7 @@ class SourceFiles:
 
     Args:
         covered: by an earlier process; None at the beginning.
-        instance: id of the daemon's run.
+        instance: id of the daemon's run, and of the ring.
         boot_id: of the machine's.
     """
 

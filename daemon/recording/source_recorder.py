@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -69,8 +70,13 @@ class Account(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Progress(msgspec.Struct):
-    """What the next process must know; it lies in the ring."""
+    """The state that the next process must know; it lies in the ring.
 
+    Attributes:
+        ring: names it: numbers of packets begin anew in another one.
+    """
+
+    ring: str
     place: Place
     covered: Covered
     written: int
@@ -80,7 +86,7 @@ class _Progress(msgspec.Struct):
 
 
 class _Held(NamedTuple):
-    """What is not decided yet, and how far the stream has come with it."""
+    """An item that is not decided yet, and how far the stream has come with it."""
 
     item: Chunk | Break
     place: Place
@@ -108,7 +114,8 @@ class SourceRecorder:
         self._ring = RingReader(ring)
         self._room = os.fstat(ring).st_size - HEAD_BYTES
         known = _decode(self._ring.state) if self._ring.state else None
-        self._files = SourceFiles(source, known.covered if known else None, instance, boot_id)
+        self._ring_id = known.ring if known else secrets.token_hex(4)
+        self._files = SourceFiles(source, known.covered if known else None, f"{instance}.{self._ring_id}", boot_id)
         self._at = self._tail = self._ring.tail
         self._place = known.place if known else Place()  # at the tail
         self._assembler = Assembler(msgspec.structs.replace(self._place))
@@ -132,6 +139,7 @@ class SourceRecorder:
     def begin(self, to: OpenStore, now: int) -> None:
         """The store is open, perhaps again."""
         self._skip_below = max(self._skip_below, self._files.begin(to, now))
+        self._commit()
         self.tracks.begin(to, now, self._instance, self._boot_id)
 
     def let_go(self) -> None:
@@ -193,7 +201,7 @@ class SourceRecorder:
         first = self._held[0].item if self._held else None
         decided = first.begin_boot if isinstance(first, Chunk) else now_boot
         self.tracks.turn(to, now_boot, min(decided, self._assembled_boot(now_boot)), self._files.path)
-        return list(self.clips.take_over(decided - _LATE_NS))
+        return list(self.clips.take_over(min(decided, now_boot - _LATE_NS)))  # until then an event may ask for more
 
     def keep_books(self, to: OpenStore, now: int) -> None:
         """Every few seconds."""
@@ -334,7 +342,9 @@ class SourceRecorder:
         return now_boot if waits is None else min(now_boot, waits)
 
     def _commit(self) -> None:
-        if self._tail == self._ring.tail and not self.clips.open:
+        if self._ring.state and self._tail == self._ring.tail and not self.clips.open:
             return
         counts = self._written, self._released, dict(self._lost)
-        self._ring.commit(self._tail, _encode(_Progress(self._place, self._files.covered, *counts, self.clips.open)))
+        self._ring.commit(
+            self._tail, _encode(_Progress(self._ring_id, self._place, self._files.covered, *counts, self.clips.open))
+        )

@@ -121,7 +121,7 @@ def test_a_stream_goes_on_whatever_dies(long_clip: Path) -> None:
         wait_until(more_packets(ring), "packets come")
         (pid,) = own.part.pids
         os.kill(pid, signal.SIGKILL)
-        assert own.hears("down").reason == "the process that read it ended (killed by SIGKILL)"
+        assert own.hears("down").reason == "its process ended (killed by SIGKILL)"
         own.hears("up")
         wait_until(more_packets(ring), "packets come")
         server.freeze()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import av
 import msgspec
+from av.packet import Packet
 
 from daemon.recording.causes import Cause
 from daemon.recording.recording_file import RecordingFile
@@ -22,6 +25,10 @@ from tests.support.clips import ffmpeg, once
 SECOND = 1_000_000_000
 BEGIN = 1_800_000_000 * SECOND  # UTC, of a Friday
 RATE = 15
+_REPEATED = {  # first bytes of parameter sets and delimiters
+    "h264": [first for first in range(128) if first & 0x1F in (7, 8, 9)],
+    "hevc": [first for first in range(128) if first >> 1 in (32, 33, 34, 35)],
+}
 _ENCODERS = {
     "h264": ("-c:v", "libx264", "-preset", "ultrafast", "-bf", "0"),
     "h264-b": ("-c:v", "libx264", "-preset", "fast", "-bf", "3"),
@@ -42,6 +49,11 @@ def _encode(path: Path, kind: str = "", seconds: int = 0) -> None:
     ffmpeg("-f", "lavfi", "-i", source, *_ENCODERS[kind], "-g", str(RATE), "-pix_fmt", "yuv420p", path)
 
 
+def encoded(folder: Path, kind: str, *, seconds: int, suffix: str = "mkv") -> Path:
+    """A video with a key picture each second; see `clip`."""
+    return once(folder, f"{kind}-{seconds}.{suffix}", partial(_encode, kind=kind, seconds=seconds))
+
+
 def clip(folder: Path, kind: str, *, lengths: bool = False, seconds: int = 3, session: str = "5e55") -> Clip:
     """A key picture each second.
 
@@ -49,9 +61,7 @@ def clip(folder: Path, kind: str, *, lengths: bool = False, seconds: int = 3, se
         kind: h264, h264-b (with B-frames) or hevc (likewise).
         lengths: NAL units follow lengths, and start codes otherwise.
     """
-    name = f"{kind}-{seconds}.{'mp4' if lengths else 'ts'}"
-    path = once(folder, name, partial(_encode, kind=kind, seconds=seconds))
-    with av.open(str(path)) as container:
+    with av.open(str(encoded(folder, kind, seconds=seconds, suffix="mp4" if lengths else "ts"))) as container:
         video = container.streams.video[0]
         context, unit = video.codec_context, video.time_base
         assert unit is not None
@@ -153,24 +163,41 @@ def record(
     return facts
 
 
-def units(found: Bitstream, data: bytes | memoryview) -> list[str]:
-    """Digests of the NAL units of a packet."""
+def units(found: Bitstream, data: bytes | memoryview, *, left_out: Container[int] = ()) -> list[str]:
+    """Digests of the NAL units of a packet.
+
+    Args:
+        left_out: first bytes of units.
+    """
     annex = bytes(found.to_annex_b(bytes(data), key=False)) if found.has_lengths else bytes(data)
     split = (unit.rstrip(b"\0") for unit in annex.replace(b"\0\0\0\1", b"\0\0\1").split(b"\0\0\1"))
-    return [hashlib.sha256(unit).hexdigest()[:16] for unit in split if unit]
+    return [hashlib.sha256(unit).hexdigest()[:16] for unit in split if unit and unit[0] not in left_out]
 
 
 def played(path: Path | str) -> list[tuple[int, int, bool, list[str]]]:
     """The packets of a file as FFmpeg reads them: pts, dts (ns), key, digests of their NAL units."""
+    rows = []
+    for packet, found in _packets(path):
+        assert packet.pts is not None
+        assert packet.dts is not None
+        assert packet.time_base is not None
+        times = [round(time * packet.time_base * SECOND) for time in (packet.pts, packet.dts)]
+        rows.append((times[0], times[1], packet.is_keyframe, found))
+    return rows
+
+
+def pictures_of(path: Path | str) -> list[tuple[str, ...]]:
+    """For each packet of a file digests of its NAL units, without what servers repeat: parameter sets, delimiters."""
+    return [tuple(found) for _, found in _packets(path, _REPEATED)]
+
+
+def _packets(
+    path: Path | str, left_out: Mapping[str, Container[int]] = MappingProxyType({})
+) -> Iterator[tuple[Packet[Any], list[str]]]:
     with av.open(str(path)) as container:
         video = container.streams.video[0]
-        bits = Bitstream(video.codec_context.name, video.codec_context.extradata)
-        rows = []
+        codec = video.codec_context.name
+        bits = Bitstream(codec, video.codec_context.extradata)
         for packet in container.demux(video):
             if packet.size:
-                assert packet.pts is not None
-                assert packet.dts is not None
-                assert packet.time_base is not None
-                times = [round(time * packet.time_base * SECOND) for time in (packet.pts, packet.dts)]
-                rows.append((times[0], times[1], packet.is_keyframe, units(bits, bytes(packet))))
-    return rows
+                yield packet, units(bits, bytes(packet), left_out=left_out.get(codec, ()))
