@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -89,7 +89,9 @@ class Recording:
         self._plans, self._own_streams = plans, streams
         self._streams.want(streams)
         wanted = plans if config.record.tracks else {}
-        self._tracks.use({store: {source for source, plan in wanted.items() if store in plan} for store in self._stores})
+        self._tracks.use(
+            {store: {source for source, plan in wanted.items() if store in plan} for store in self._stores}
+        )
 
     @property
     def followers(self) -> Sequence[Follower]:

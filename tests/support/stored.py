@@ -20,6 +20,8 @@ from daemon.recording.records import FileFacts, Gap
 from daemon.recording.scan import scan
 from daemon.recording.store import Store
 from daemon.recording.timeline import Span
+from daemon.recording.tracks.records import SeenFrame
+from daemon.recording.tracks.track_file import read_tracks
 from tests.support.recorded import SECOND, pictures_of, played
 
 
@@ -77,6 +79,17 @@ class Stored:
                 found.setdefault(head.session, []).extend(rows)
         return found
 
+    def seen(self, source: str) -> dict[tuple[str, int], SeenFrame]:
+        """The analysed pictures that lie beside the files of a source, by session and pts."""
+        found: dict[tuple[str, int], SeenFrame] = {}
+        with self._opened() as (store, index):
+            for facts in index.files(source):
+                for one in read_tracks(store, facts):
+                    if isinstance(one, SeenFrame) and one.frame.pts is not None:  # the first one of a camera has none
+                        assert (one.frame.session, one.frame.pts) not in found
+                        found[one.frame.session, one.frame.pts] = one
+        return found
+
     def check_whole(self, source: str, begin: int | None = None, end: int | None = None) -> list[Span | Gap]:
         """The timeline of a source: spans and gaps follow each other without a hole or an overlap, and each gap has a
         cause.
@@ -102,7 +115,9 @@ class Stored:
         """What `lookout recordings` says."""
         out, errors = TextIOWrapper(BytesIO()), StringIO()
         with redirect_stdout(out), redirect_stderr(errors):
-            found = invoke(["recordings", *words, "--store", str(self.folder), *([] if words[0] == "rebuild" else ["--json"])])
+            found = invoke(
+                ["recordings", *words, "--store", str(self.folder), *([] if words[0] == "rebuild" else ["--json"])]
+            )
         out.seek(0)
         assert found == code, out.read() + errors.getvalue()
         return json.loads(out.read())

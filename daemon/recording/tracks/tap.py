@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -43,10 +43,11 @@ class TrackTap:
 
     Args:
         rings: of each store.
+        boottime: ns, the clock by which packets come as well.
     """
 
-    def __init__(self, rings: Mapping[str, Ring], clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, rings: Mapping[str, Ring], clock: Clock, boottime: Callable[[], int] = boottime_ns) -> None:
+        self._clock, self._boottime = clock, boottime
         self._writers = {store: RingWriter(ring.fd) for store, ring in rings.items()}
         self._targets: tuple[_Target, ...] = ()
         self._sources: AbstractSet[str] = frozenset()
@@ -91,7 +92,7 @@ class TrackTap:
                     self._put(target.writers, change)
 
     def _put(self, writers: Sequence[RingWriter], data: bytes) -> None:
-        boot, utc, info = boottime_ns(), self._clock.utc_ns(), self._info
+        boot, utc, info = self._boottime(), self._clock.utc_ns(), self._info
         for writer in writers:
             writer.put_packet(_SESSION, info, data, boot=boot, utc=utc)
 

@@ -27,7 +27,6 @@ import structlog
 
 from daemon.errors import LookoutError
 from daemon.pipeline.outbox import Served
-from daemon.recording.errors import StoreError
 from daemon.recording.retention import TRACKS
 from daemon.recording.scan import is_left
 from daemon.recording.store import FILE_MODE, VIDEO, Store, store_error
