@@ -121,7 +121,7 @@ def _of_file(store: Store, found: Scanned, file: int) -> Iterator[Problem]:
 
 
 def _of_tracks(store: Store, found: Scanned) -> Iterator[Problem]:
-    """What lies beside a recording that is finished."""
+    """Those of the tracks beside a recording that is finished."""
     facts = found.facts
     detail = problem_of(store, facts.path) if found.tail is not None else None
     if detail is not None:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +257,7 @@ def test_what_was_lost_on_the_way_is_told(tmp_path: Path, camera: Clip) -> None:
     ((items, _),) = rig.read()
     frames = [one for one in items if isinstance(one, SeenFrame)]
     assert [one.index for one in frames] == [*range(len(frames))]
-    steps = [after.frame.seq - before.frame.seq for before, after in zip(frames, frames[1:])]
+    steps = [after.frame.seq - before.frame.seq for before, after in pairwise(frames)]
     assert max(steps) >= 14
     place = next(number for number, one in enumerate(items) if isinstance(one, StateChange))
     assert steps[place - 1] == max(steps)

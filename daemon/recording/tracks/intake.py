@@ -53,7 +53,7 @@ class TrackIntake:
                 log.warning("boxes of pictures are not recorded: the store was too slow", batches=record.packets)
 
     def commit(self) -> None:
-        """What is written or belongs to nothing is not needed any more."""
+        """Frames that are written, or belong to nothing, are not needed any more."""
         origins = self._origins
         tail = self._at if all(not origin.left for origin in origins) else self._ring.tail
         while origins and not origins[0].left:
@@ -70,9 +70,7 @@ class TrackIntake:
         if isinstance(message, Handed):
             for frame in frames_of(message):
                 if placer := sources.get(frame.info.source):
-                    origin.left += 1
                     placer.add(frame, record.boot, origin, self._labels)
         elif placer := sources.get(message.source):
-            origin.left = 1
             placer.add(message, record.boot, origin, self._labels)
         self._origins.append(origin)

@@ -102,6 +102,7 @@ class TrackPlacer:
     def add(self, item: Stored, boot: int, origin: Origin, labels: Labels) -> None:
         """A frame, or a change of the state, that was handed over at a BOOTTIME, ns."""
         self._labels = labels
+        origin.left += 1
         self._waiting.append(_Waiting(item, boot, origin))
 
     def note_written(self, path: str, head: FileHead, chunk: Chunk) -> None:

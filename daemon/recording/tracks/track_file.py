@@ -66,7 +66,7 @@ class _Record(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
         size, crc: up to the last whole record.
@@ -222,7 +222,7 @@ def read_tracks(store: Store, facts: FileFacts) -> Iterator[SeenFrame | StateCha
 
 
 def tracks_head(store: Store, facts: FileFacts) -> TracksHead:
-    """What the tracks of a recording say of themselves; raises as `read_tracks` does."""
+    """The head of the tracks of a recording; raises as `read_tracks` does."""
     with store.opened(tracks_path(facts.path)) as file:
         return _head_of(next(_records(file), None))
 
@@ -249,7 +249,7 @@ def recover_tracks(store: Store, video: str) -> None:
 
 
 def problem_of(store: Store, video: str) -> str | None:
-    """What is wrong with the tracks beside a recording; None if they are sound, are being written, or there are none.
+    """The fault of the tracks beside a recording; None if they are sound, are being written, or there are none.
 
     Raises:
         OSError: they cannot be read.
@@ -335,7 +335,7 @@ def _items(record: _Record, labels: Labels) -> Iterator[SeenFrame | StateChange]
 
 
 def _written(file: int) -> _Written | None:
-    """What a file holds; None if not even its head is whole.
+    """The content of a file; None if not even its head is whole.
 
     Raises:
         TracksError: it was changed, or is none.
