@@ -135,6 +135,11 @@ class Assembler:
         """When the last packet that waits came; None if none waits."""
         return self._pending[-1].packet.boot if self._pending else None
 
+    @property
+    def waits_since(self) -> int | None:
+        """When the first of them came; None if none waits."""
+        return self._pending[0].boot if self._pending else None
+
     def _begin(self, record: StreamRecord) -> Iterator[Chunk | Break]:
         known, stream = self._now.stream, record.stream
         if known == stream:  # told again

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -18,6 +18,7 @@ from daemon.recording.process.store_process import StoreFigures, StoreProcess
 from daemon.recording.ring import UNIT_BYTES
 from daemon.recording.source_recorder import Settings
 from daemon.recording.streams.process import StreamState, stream_of
+from daemon.recording.tracks.records import TrackingSettings
 from lookoutd.messages import Clip, Store, topic
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from daemon.config.root import Config
     from daemon.config.sources import SourceConfig
     from daemon.pipeline.core import Core
+    from daemon.pipeline.lane import Follower
     from daemon.recording.directory import RingDirectory
     from daemon.recording.streams.process import StreamsProcess
+    from daemon.recording.tracks.tap import TrackTap
     from lookoutd.messages import Owner, State
 
 log = structlog.get_logger(__name__)
@@ -43,6 +46,7 @@ class Recording:
     Args:
         stores, streams: its processes.
         owner: of a source, where several daemons share them.
+        tracks: takes what lanes find.
 
     Attributes:
         packets: where captures put theirs.
@@ -55,9 +59,10 @@ class Recording:
         stores: Mapping[str, StoreProcess],
         streams: StreamsProcess,
         owner: Callable[[str], Owner | None] | None,
+        tracks: TrackTap,
     ) -> None:
         self._core, self.packets, self._stores, self._streams = core, directory, stores, streams
-        self._owner, self._clock = owner, core.runtime.clock
+        self._owner, self._clock, self._tracks = owner, core.runtime.clock, tracks
         self._plans: dict[str, Plan] = {}
         self._own_streams: dict[str, AvConfig] = {}  # of `record.url`, by source
 
@@ -83,6 +88,15 @@ class Recording:
                 self._record(source, store, settings, size, feed)
         self._plans, self._own_streams = plans, streams
         self._streams.want(streams)
+        wanted = plans if config.record.tracks else {}
+        self._tracks.use(
+            {store: {source for source, plan in wanted.items() if store in plan} for store in self._stores}
+        )
+
+    @property
+    def followers(self) -> Sequence[Follower]:
+        """For lanes."""
+        return [self._tracks]
 
     def _record(self, source: str, store: str, settings: Settings, size: int, feed: str) -> None:
         known = self._plans.get(source, {}).get(store)
@@ -100,6 +114,7 @@ class Recording:
 
     def on_state(self, source: str, state: State, reason: str | None) -> None:
         """A capture has another state: why no video comes."""
+        self._tracks.note(source, state)
         if source not in self._own_streams:
             self._note(source, state, reason, self._clock.utc_ns())
 
@@ -182,6 +197,8 @@ def plan_of(config: Config, source: SourceConfig) -> Plan:
         return {}
     pre = record.pre_s if own.pre_s is None else own.pre_s
     post = record.post_s if own.post_s is None else own.post_s
+    tracked = config.tracking_of(source)
+    tracking = TrackingSettings(round(tracked.timeout_s * 1e9), tracked.confirm_hits) if tracked else None
     found = {}
     for name, store in record.stores.items():
         if own.stores is not None and name not in own.stores:
@@ -193,6 +210,7 @@ def plan_of(config: Config, source: SourceConfig) -> Plan:
             longest=round(record.max_clip_s * 1e9),
             max_bytes=None if own.max_gib is None else round(own.max_gib * _GIB),
             same_stream=own.url is None,
+            tracking=tracking,
         )
     return found
 

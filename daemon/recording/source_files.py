@@ -98,6 +98,11 @@ class SourceFiles:
         """Of the open file."""
         return self._file.path if self._file else None
 
+    @property
+    def head(self) -> FileHead | None:
+        """Likewise."""
+        return self._file.head if self._file else None
+
     def utc_of(self, session: str, pts: int) -> int | None:
         """When a picture of the open file was seen, UTC ns; None if it is of none."""
         if self._file is None or self._file.head.session != session or not self._file.fragments:

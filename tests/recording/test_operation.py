@@ -108,7 +108,8 @@ def _samples(exposition: RecordingExposition) -> Mapping[tuple[str, ...], float]
     for family in exposition.collect():
         for row in family.samples:
             name = row.name.removeprefix("lookout_recording_")
-            found[(name, *(value for label, value in row.labels.items() if label != "store"))] = row.value
+            labels = [value for label, value in row.labels.items() if label != "store"]
+            found[(name, *labels)] = row.value
     return found
 
 

@@ -26,6 +26,7 @@ from daemon.recording.process.protocol import (
     Noted,
     Record,
     Stop,
+    Tracks,
 )
 from daemon.recording.ring import Ring
 from daemon.recording.source_recorder import Account, Settings
@@ -61,13 +62,19 @@ class StoreProcess(SupervisedProcess):
 
     Args:
         tell: called by the thread of this part with each clip that begins or is over, and with changes of the figures.
+        tracks: the ring of analysed pictures.
     """
 
     def __init__(
-        self, name: str, order: RecorderOrder, tell: Callable[[ClipTold | StoreFigures], None], runtime: Runtime
+        self,
+        name: str,
+        order: RecorderOrder,
+        tell: Callable[[ClipTold | StoreFigures], None],
+        tracks: Ring,
+        runtime: Runtime,
     ) -> None:
         super().__init__(f"store-{name}", "daemon.recording.process.main", FromRecorder, _END_S, runtime)
-        self.store = name
+        self.store, self._tracks = name, tracks
         self._order, self._tell = order, tell
         self._wanted: dict[str, tuple[Settings, Ring]] = {}
         self._waiting: deque[tuple[ProcessMessage, Ring | None]] = deque()
@@ -127,6 +134,7 @@ class StoreProcess(SupervisedProcess):
 
     def on_begun(self, link: Link) -> None:
         self._waiting = deque(row for row in self._waiting if not isinstance(row[0], (Record, Configure)))
+        link.put(Tracks(), self._tracks)
         for source, (settings, ring) in self._wanted.items():
             link.put(Record(source, settings), ring)
 
