@@ -109,7 +109,8 @@ def _samples(exposition: RecordingExposition) -> Mapping[tuple[str, ...], float]
         for row in family.samples:
             name = row.name.removeprefix("lookout_recording_")
             labels = [value for label, value in row.labels.items() if label != "store"]
-            found[(name, *labels)] = row.value
+            key = (name, *labels)
+            found[key] = row.value
     return found
 
 
