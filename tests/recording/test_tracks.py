@@ -33,7 +33,7 @@ from daemon.recording.ring import Ring, RingReader
 from daemon.recording.scan import scan
 from daemon.recording.store import Store
 from daemon.recording.tracks import codec
-from daemon.recording.tracks.records import Handed, PackedNews, SeenFrame, StateChange
+from daemon.recording.tracks.records import Handed, PackedNews, SeenFrame, StateChange, decode_message
 from daemon.recording.tracks.tap import TrackTap, decode_labels
 from daemon.recording.tracks.track_file import TracksError, read_tracks, tracks_head, tracks_path
 from daemon.recording.verify import verify
@@ -302,6 +302,12 @@ def test_all_that_was_killed_at_once_leaves_whole_records(tmp_path: Path, camera
         assert verify(store).problems == []
 
 
+def _handed(record: PacketRecord) -> Handed:
+    message = decode_message(record.data)
+    assert isinstance(message, Handed)
+    return message
+
+
 # --- rules that are asked of the past --------------------------------------------------------------------------------
 
 
@@ -331,7 +337,7 @@ def test_rules_give_the_same_events_live_and_of_the_past() -> None:
     with closing(RingReader(ring.fd)) as reader:
         for record in reader.read(0):
             if isinstance(record, PacketRecord):
-                stored += codec.frames_of(msgspec.msgpack.decode(record.data, type=Handed))
+                stored += codec.frames_of(_handed(record))
             else:
                 assert isinstance(record, StreamRecord)
                 assert decode_labels(record.stream.extradata) == {1: SERVED}

@@ -60,11 +60,11 @@ class StoredFrame(NamedTuple):
     attributes: list[_Own] | None
 
     @property
-    def context(self) -> _Context:
+    def context(self) -> tuple[object, ...]:
         """The same for all frames of a block."""
         info = self.info
         size = info.width, info.height, info.pixel_aspect
-        return _Context(self.served, info.session, info.account, *size, info.clock, info.pts is not None)
+        return self.served, info.session, info.account, *size, info.clock, info.pts is not None
 
 
 class _Context(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -137,7 +137,7 @@ def encode(frames: Sequence[StoredFrame]) -> bytes:
     """A block of frames of one source that have one context."""
     first = frames[0]
     rows = np.concatenate([frame.rows for frame in frames])
-    heads = np.array([_head_of(frame) for frame in frames], np.int64)
+    heads = _heads_of(frames)
     ids, who = np.unique(rows[:, _ID], return_inverse=True)
     order, starts = _by_track(who, rows[:, _ID])
     sorted_rows = rows[order]
@@ -155,7 +155,7 @@ def encode(frames: Sequence[StoredFrame]) -> bytes:
     widths, row_bytes = _planes(columns)
     block = _Block(
         first.info.source,
-        first.context,
+        _Context(*first.context),  # type: ignore[arg-type]
         (len(heads), len(rows)),
         on_grid,
         np.diff(ids, prepend=0).tolist(),
@@ -184,11 +184,20 @@ def decode(data: bytes | memoryview, labels: Mapping[int, Served]) -> Iterator[S
         raise BlockError(f"it is no block of boxes: {error}") from error
 
 
-def _head_of(frame: StoredFrame) -> tuple[int, ...]:
-    info = frame.info
-    flags = _CORRUPT * info.corrupt + _TRACKED * frame.tracked
-    pts = 0 if info.pts is None else info.pts
-    return len(frame.rows), info.seq, frame.number, pts, info.captured_ns, info.captured_at - info.captured_ns, flags
+def _heads_of(frames: Sequence[StoredFrame]) -> Integers:
+    infos = [frame.info for frame in frames]
+    captured_ns = np.array([info.captured_ns for info in infos], np.int64)
+    columns = (
+        [len(frame.rows) for frame in frames],
+        [info.seq for info in infos],
+        [frame.number for frame in frames],
+        [info.pts or 0 for info in infos],
+        captured_ns,
+        np.array([info.captured_at for info in infos], np.int64) - captured_ns,
+        [_CORRUPT * info.corrupt + _TRACKED * frame.tracked for frame, info in zip(frames, infos)],
+    )
+    heads: Integers = np.array(columns, np.int64).T
+    return heads
 
 
 def _columns_of(block: _Block) -> tuple[Integers, Integers]:
@@ -252,7 +261,8 @@ def _by_track(who: npt.NDArray[Any], id: Integers) -> tuple[npt.NDArray[np.intp]
 def _stepped(values: Integers, starts: npt.NDArray[np.bool_]) -> Integers:
     """Each value less the one before, but for the first ones."""
     steps: Integers = values.copy()
-    steps[1:] -= np.where(starts[1:, None], 0, values[:-1])
+    steps[1:] -= values[:-1]
+    steps[starts] = values[starts]
     return steps
 
 

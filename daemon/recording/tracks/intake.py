@@ -9,15 +9,15 @@ import msgspec
 import structlog
 
 from daemon.recording.records import LostRecord, PacketRecord, StreamRecord
+from daemon.recording.ring_layout import MAX_STATE_BYTES
 from daemon.recording.ring_reader import RingReader
 from daemon.recording.tracks.codec import frames_of
 from daemon.recording.tracks.placing import Origin, TrackPlacer
-from daemon.recording.tracks.records import Handed, Labels, ToTracks
+from daemon.recording.tracks.records import Handed, Labels, decode_message
 from daemon.recording.tracks.tap import decode_labels
 
 log = structlog.get_logger(__name__)
 _MAX_RECORDS = 50_000  # that wait here; more wait in the ring
-_decode = msgspec.msgpack.Decoder(ToTracks).decode
 
 
 class TrackIntake:
@@ -59,15 +59,17 @@ class TrackIntake:
         while origins and not origins[0].left:
             tail = max(tail, origins.popleft().end)
         if tail != self._ring.tail:
-            self._ring.commit(tail, self._table)
+            self._ring.commit(tail, self._table if len(self._table) <= MAX_STATE_BYTES else b"")
 
     def close(self) -> None:
         self._ring.close()
 
     def _take(self, record: PacketRecord, sources: Mapping[str, TrackPlacer]) -> None:
-        message = _decode(record.data)
+        message = decode_message(record.data)
         origin = Origin(record.end, 0)
         if isinstance(message, Handed):
+            if message.served not in self._labels:  # of a process before, and too many to remember
+                message = msgspec.structs.replace(message, frames=[])
             for frame in frames_of(message):
                 if placer := sources.get(frame.info.source):
                     placer.add(frame, record.boot, origin, self._labels)

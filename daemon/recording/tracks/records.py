@@ -77,6 +77,7 @@ class StateChange(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2)
 
 
 ToTracks = Handed | StateChange
+decode_message = msgspec.msgpack.Decoder(ToTracks).decode
 
 
 class SeenTracks(msgspec.Struct, frozen=True, eq=False):

@@ -51,7 +51,7 @@ class TrackTap:
         self._writers = {store: RingWriter(ring.fd) for store, ring in rings.items()}
         self._targets: tuple[_Target, ...] = ()
         self._sources: AbstractSet[str] = frozenset()
-        self._counts: Counter[str] = Counter()  # a source has one batch in flight
+        self._counts: Counter[str] = Counter()  # by account; a source has one batch in flight
         self._numbers: dict[int, tuple[Served, int]] = {}  # by identity, which is quicker
         self._labels: Labels = {}
         self._info = _info_of(b"")
@@ -71,17 +71,26 @@ class TrackTap:
         self._sources = frozenset[str]().union(*(target.sources for target in targets))
 
     def on_batch(self, frames: Sequence[Frame], found: Sequence[Detections], served: Served) -> None:
-        sources = self._sources
-        rows = [(frame.info, one) for frame, one in zip(frames, found) if frame.info.source in sources]
-        if not rows:
+        targets, counts = self._targets, self._counts
+        if not targets:
             return
         known = self._numbers.get(id(served))
         number = self._number(served) if known is None else known[1]
-        indexes = [self._counted(info) for info, _ in rows]
-        for sources, writers in self._targets:
-            own = [(*row, index) for row, index in zip(rows, indexes) if row[0].source in sources]
-            if own:
-                self._put(writers, _encode(_handed(number, own)))
+        infos, indexes = [frame.info for frame in frames], []
+        for info in infos:
+            account = info.account or info.source
+            indexes.append(counts[account])
+            counts[account] += 1
+        for target in targets:
+            places = [place for place, info in enumerate(infos) if info.source in target.sources]
+            if len(places) == len(infos):
+                handed = _handed(number, infos, indexes, found)
+            elif places:
+                own = [[row[place] for place in places] for row in (infos, indexes, found)]
+                handed = _handed(number, *own)  # type: ignore[arg-type]
+            else:
+                continue
+            self._put(target.writers, _encode(handed))
 
     def note(self, source: str, state: State) -> None:
         """A source has another state."""
@@ -95,12 +104,6 @@ class TrackTap:
         boot, utc, info = self._boottime(), self._clock.utc_ns(), self._info
         for writer in writers:
             writer.put_packet(_SESSION, info, data, boot=boot, utc=utc)
-
-    def _counted(self, info: FrameInfo) -> int:
-        account = info.account or info.source
-        index = self._counts[account]
-        self._counts[account] = index + 1
-        return index
 
     def _number(self, served: Served) -> int:
         """The number of a model's labels, which the next record tells."""
@@ -121,14 +124,13 @@ def _info_of(table: bytes) -> PacketInfo:
     return PacketInfo("tracks", table, (1, 1), 0, 0, 0, None, None, key=True)
 
 
-def _handed(number: int, rows: Sequence[tuple[FrameInfo, Detections, int]]) -> Handed:
-    found = [one for _, one, _ in rows]
+def _handed(number: int, infos: list[FrameInfo], indexes: list[int], found: Sequence[Detections]) -> Handed:
     tracked = [one.tracks is not None for one in found]
     tracks = [no_tracks(one) if one.tracks is None else one.tracks for one in found] if any(tracked) else []
     return Handed(
         number,
-        [info for info, _, _ in rows],
-        [index for _, _, index in rows],
+        infos,
+        indexes,
         [len(one.confidence) for one in found],
         tracked,
         joined_bytes([one.xyxy for one in found]),

@@ -150,9 +150,10 @@ class TrackFile:
                 records += [(_STATE, _encode(row)) for row in rows]
                 continue
             frames = [row for row in rows if isinstance(row, StoredFrame)]
-            if context.served not in self._numbers | told:
-                told.add(context.served)
-                records.append((_SERVED, _encode((context.served, labels[context.served]))))
+            served = frames[0].served
+            if served not in self._numbers | told:
+                told.add(served)
+                records.append((_SERVED, _encode((served, labels[served]))))
             records.append((_BLOCK, encode(frames)))
         self._write(records)
         self._is_ended = False
