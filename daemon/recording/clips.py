@@ -47,7 +47,7 @@ class Clip(msgspec.Struct):
 
 
 class ClipsState(msgspec.Struct):
-    """What another process must know of clips.
+    """The state of clips that another process must know.
 
     Attributes:
         open: those that are not over.
