@@ -110,7 +110,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
     )
     observers = [row for row in (api.snapshots if api else None, events.snapshots) if row is not None]
     stages = second.with_attributes(analytics)
-    attach = Attached(stages, observers, second.followers)
+    attach = Attached(stages, observers, [*second.followers, *(recording.followers if recording else ())])
     models = control.open_models(core, seams.open_detector, attach, second.memory_bytes, stop)
     planned = with_classifiers(models.plan(), second.models)
     backend = core.opener.open("looking for the GPU's decoder", lambda: seams.find_hardware(config, planned))
@@ -139,7 +139,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
     control.start_with_sources(core, sources)
     rest = monitor, events, analytics.rules, second, admission, overload, recording, api.url if api else None
     parts = DaemonParts(core, health, sources, models, changes, publishing, *rest)
-    control.note_health(health, models, core.ledger, overload)
+    control.note_health(health, models, core.ledger, overload, recording)
     if grants and costs:
         fleet = open_fleet(parts, grants, costs, backend, seams.coordinator, stop)
         health.conditions.append(lambda: fleet.member.condition)

@@ -147,7 +147,7 @@ def test_messages_are_ones_that_a_reader_takes(text: str) -> None:
         return
     if "schema" in whole:
         name = whole["schema"].partition(".")[2].partition("/")[0]
-        kind = {"event": "events"}.get(name, name)
+        kind = {"event": "events", "clip": "clips", "store": "stores"}.get(name, name)
         assert decode(f"{kind}/x/".encode(), text.encode()).schema == whole["schema"]
 
 

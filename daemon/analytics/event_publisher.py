@@ -38,7 +38,7 @@ class Identity:
 
 
 class Clips(Protocol):
-    """What is recorded: `daemon.recording.recording.Recording`."""
+    """Video of events: `daemon.recording.recording.Recording`."""
 
     def request(self, event: Event, id: str) -> str | None:
         """Ask for the video around an event; the path where it will be, None if there will be none. Returns at once."""

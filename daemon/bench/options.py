@@ -40,10 +40,10 @@ class _Model(click.ParamType):  # type: ignore[type-arg]
     name = "[NAME=]FILE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, Path]:
-        from daemon.config.models import is_model_name
+        from daemon.config.models import is_name
 
         name, sign, path = str(value).partition("=")
-        is_named = bool(sign) and is_model_name(name) and not Path(value).exists()
+        is_named = bool(sign) and is_name(name) and not Path(value).exists()
         found: Path = InputPath().convert(path if is_named else value, param, ctx)
         return (name if is_named else None), found
 

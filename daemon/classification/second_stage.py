@@ -20,6 +20,7 @@ from daemon.config.root import Config
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import Follower
+from daemon.pipeline.outbox import Served
 from daemon.pipeline.stages import Analytics, Stage
 from daemon.system.runtime import Runtime
 from detectors.detections import Detections
@@ -125,12 +126,11 @@ class SecondStage:
         column[:] = rows
         return found.with_attributes(column)
 
-    def on_batch(
-        self, frames: Sequence[Frame], found: Sequence[Detections], labels: tuple[str, ...], model: str
-    ) -> None:
+    def on_batch(self, frames: Sequence[Frame], found: Sequence[Detections], served: Served) -> None:
         """Copy the boxes that are to be looked at. Called by lanes."""
+        labels = served.labels
         crops: list[dict[Crop, Part]] = [{} for _ in self.classifiers]
-        wanted = self._wanted_by_class(labels, model)
+        wanted = self._wanted_by_class(labels, served.name)
         for frame, one in zip(frames, found):
             memory_ns = self._memories_ns.get(frame.info.source)
             if memory_ns is None or one.tracks is None:

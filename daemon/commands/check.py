@@ -18,6 +18,7 @@ from daemon.classification.open_models import open_classifiers
 from daemon.commands.drawn_rules import draw_rules
 from daemon.commands.model_checks import check_models, say, text_of
 from daemon.commands.obstacles import obstacles
+from daemon.commands.store_checks import check_stores
 from daemon.config.root import Config
 from daemon.config.sources import SourceConfig
 from daemon.control.admission import max_min_rate
@@ -103,6 +104,8 @@ def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> in
                 line = f"{row.source.id}: {row.problem}"
                 say(console, line, "red")
         rates = {row.source.id: _wanted_fps(row) for row in opened}
+        codecs = {row.source.id: row.format.codec for row in opened if row.format}
+        problems += check_stores(config, codecs, console, alone=ports)
         if planned:
             rates |= _check_load(config, detectors, planned, backend, opened, console)
         for note in _notes_on_pace(config, rates):

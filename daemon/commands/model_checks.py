@@ -74,7 +74,7 @@ def check_models(
 
 def _show_model(config: Config, name: str, detector: Detector, console: Console) -> None:
     info = detector.info
-    title = f"Model {name}, for {_listed(row.id for row in config.active)}" if name else "Model"
+    title = f"Model {name}, for {listed(row.id for row in config.active)}" if name else "Model"
     table = Table(title=title, title_justify="left", show_header=False)
     sizes = ", ".join(map(text_of, (info.input_size, *info.further_sizes)))
     for key, value in (
@@ -99,7 +99,7 @@ def _backend(config: Config, info: ModelInfo) -> str:
     return f"{info.backend}, {info.precision}" + (" (chosen by auto)" if chosen else "")
 
 
-def _listed(ids: Iterable[str]) -> str:
+def listed(ids: Iterable[str]) -> str:
     """Some of the ids, and how many more."""
     rows = [*ids]
     return ", ".join(rows[:_LISTED]) + (f" and {len(rows) - _LISTED} more" if len(rows) > _LISTED else "")

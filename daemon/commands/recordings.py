@@ -13,7 +13,7 @@ import msgspec
 from daemon.clock import Clock, SystemClock, local_text
 from daemon.config.load import load_raw
 from daemon.config.recording import RecordConfig, check_record
-from daemon.config.section import Section
+from daemon.config.section import Section, absolute
 from daemon.config.text import check_variables, hook
 from daemon.errors import ConfigError, LookoutError
 from daemon.recording import export as exporting
@@ -97,7 +97,7 @@ def store_path(config: Path, store: str | None) -> Path:
     chosen = found.stores.get(store or next(iter(found.stores)))
     if chosen is None:
         raise ConfigError(f"{config}: has no store {store!r}, only {names}; a folder has a / in its name")
-    return config.resolve().parent / chosen.path
+    return absolute(config.resolve().parent, chosen.path)
 
 
 @contextmanager

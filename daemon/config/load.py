@@ -9,6 +9,7 @@ from typing import Any, cast, get_type_hints
 from daemon.config.http import check_dashboard
 from daemon.config.model import ModelConfig
 from daemon.config.models import with_first_model
+from daemon.config.recording import StoreConfig
 from daemon.config.root import Config, PageConfig, check
 from daemon.config.section import Section, anchored
 from daemon.config.source_checks import check_source
@@ -91,6 +92,7 @@ def load_raw(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {error}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: is not a mapping of keys")
+    _write_off(raw)
     return raw
 
 
@@ -110,15 +112,11 @@ def parse(text: str, *, may_be_empty: bool = False) -> Config:
     raw = read_yaml(text, Loader)
     if not isinstance(raw, dict):
         raise ConfigError("is not a mapping of keys: it needs at least `model` and `sources`")
-    if raw.get("admission") is False:  # what YAML 1.1 makes of a plain `off`
-        raw["admission"] = "off"
-    for section, key in (("gpu", "mps"), ("events", "journal"), ("publisher", "masks"), ("publisher", "packets")):
-        if isinstance(raw.get(section), dict) and raw[section].get(key) is False:
-            raw[section][key] = "off"
+    _write_off(raw)
     try:
         check_variables(raw, Config)
         whole = with_first_model(raw)
-        for mistake in _mistakes_of_models(raw):
+        for mistake in _mistakes_of_named(raw):
             raise ConfigError(mistake)
         found: Config = convert(whole, Config, hook)
         return check(found, may_be_empty=may_be_empty)
@@ -126,18 +124,32 @@ def parse(text: str, *, may_be_empty: bool = False) -> Config:
         raise together([str(error), *_mistakes(raw)], text, Loader) from error
 
 
+def _write_off(raw: dict[str, Any]) -> None:
+    """Put `off` where YAML 1.1 has made a false of it."""
+    sources = raw.get("sources")
+    rows = [row for row in sources if isinstance(row, dict)] if isinstance(sources, list) else []
+    for holder, key in (
+        (raw, "admission"), (raw.get("gpu"), "mps"), (raw.get("events"), "journal"), (raw.get("publisher"), "masks"),
+        (raw.get("publisher"), "packets"), (raw.get("record"), "mode"), *((row, "record") for row in rows),
+        *((row.get("record"), "mode") for row in rows),
+    ):  # fmt: skip
+        if isinstance(holder, dict) and holder.get(key) is False:
+            holder[key] = "off"
+
+
 def _mistakes(raw: Mapping[str, Any]) -> Iterator[str]:
     """The first mistake of each section and of each source."""
     kinds = get_type_hints(Config, include_extras=True)
     kinds.pop("sources")
     kinds.pop("models")
-    yield from _mistakes_of_models(raw)
+    yield from _mistakes_of_named(raw)
     for key in kinds.keys() & raw.keys():
         try:
             check_variables({key: raw[key]}, Config)
             convert(raw[key], kinds[key], hook, key)
         except ConfigError as error:
-            yield str(error)
+            if "[...]" not in str(error):  # in a mapping by names: told above
+                yield str(error)
     sources = raw.get("sources")
     for index, source in enumerate(sources if isinstance(sources, list) else []):
         where = f"sources[{index}]"
@@ -148,14 +160,16 @@ def _mistakes(raw: Mapping[str, Any]) -> Iterator[str]:
             yield str(error)
 
 
-def _mistakes_of_models(raw: Mapping[str, Any]) -> Iterator[str]:
-    """The first mistake of each of several models."""
-    named = raw.get("models")
-    for name, row in named.items() if isinstance(named, dict) else ():
-        try:
-            convert(row, ModelConfig, hook, f"models.{name}")
-        except ConfigError as error:
-            yield str(error)
+def _mistakes_of_named(raw: Mapping[str, Any]) -> Iterator[str]:
+    """The first mistake of each of several models, and of each store."""
+    record = raw.get("record")
+    stores = record.get("stores") if isinstance(record, dict) else None
+    for where, named, kind in (("models", raw.get("models"), ModelConfig), ("record.stores", stores, StoreConfig)):
+        for name, row in named.items() if isinstance(named, dict) else ():
+            try:
+                convert(row, kind, hook, f"{where}.{name}")
+            except ConfigError as error:
+                yield str(error)
 
 
 def source_of(raw: object) -> SourceConfig:

@@ -29,13 +29,13 @@ def with_first_model(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "model": next(iter(named.values()))}
 
 
-def is_model_name(name: str) -> bool:
+def is_name(name: str) -> bool:
     return bool(re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name))
 
 
 def check_model_names(models: Mapping[str, ModelConfig]) -> None:
     for name in models:
-        if not is_model_name(name):
+        if not is_name(name):
             raise ConfigError(f"models: {name!r} may hold letters, digits, '_', '.' and '-' only, and up to 64")
 
 

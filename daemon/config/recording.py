@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from daemon.config.http import HttpConfig, check_http
+from daemon.config.models import is_name
 from daemon.config.section import Section
 from daemon.config.sources import Gibibytes, RecordMode, Roll, SourceRecord
 from daemon.errors import ConfigError
@@ -21,7 +22,7 @@ class StoreConfig(Section, frozen=True):
     path: Path
     """a folder of this store alone"""
     max_gib: Gibibytes | None = None
-    """of all its recordings; the oldest go; null: what the disk has"""
+    """of all its recordings; the oldest go; null: the disk is the limit"""
     min_free_gib: Annotated[float, msgspec.Meta(ge=0, le=1 << 24)] = 2.0
     """of the disk; the oldest recordings go"""
     must_be_mount: bool = False
@@ -66,6 +67,8 @@ def check_record(record: RecordConfig) -> None:
     """
     paths: dict[Path, str] = {}
     for name, store in record.stores.items():
+        if not is_name(name):
+            raise ConfigError(f"record.stores: {name!r} may hold letters, digits, '_', '.' and '-' only, and up to 64")
         where = f"record.stores.{name}.path"
         for other, known in paths.items():
             if store.path == other or other in store.path.parents or store.path in other.parents:

@@ -181,7 +181,7 @@ def _merged(rows: Iterable[Mapping[str, T]]) -> dict[str, T]:
 
 
 def open_recording(core: Core, owner: Callable[[str], Owner | None] | None) -> Recording | None:
-    """What records; None if there is no store.
+    """The part that records; None if there is no store.
 
     Args:
         owner: of a source, where several daemons share them.
@@ -328,9 +328,13 @@ def with_sources_of_fleet(read: Callable[[], Config], changes: Changes) -> Calla
     return lambda: msgspec.structs.replace(read(), sources=changes.config.sources)
 
 
-def note_health(health: Health, models: ModelSet, ledger: Ledger, overload: Overload) -> None:
+def note_health(
+    health: Health, models: ModelSet, ledger: Ledger, overload: Overload, recording: Recording | None
+) -> None:
     """Let health know why there may be no results, or too few."""
     for name, row in models.detections.items():
         health.conditions.append(partial(_named, name, partial(getattr, row.lanes, "unavailable")))
         health.conditions.append(partial(_named, name, partial(ledger.boxes.fault_of, name)))
     health.notes.append(lambda: overload.reason)
+    if recording:
+        health.notes.append(lambda: recording.trouble)

@@ -25,6 +25,8 @@ from lookoutd.messages import ClassifierMetrics, CropsDropped, Metrics, Publishe
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+    from daemon.http.recording_exposition import RecordingExposition
+
 
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _EDGES_NS = np.array([round(edge * 1e9) for edge in _BUCKETS_S])
@@ -70,6 +72,7 @@ class Figures:
         is_overloaded: it loses frames because they are too many.
         classifiers: the accounts of classifiers, by name.
         fleet: None for a daemon without one.
+        recording: None for a daemon without a store.
     """
 
     models: Callable[[], Mapping[str, ModelInfo]]
@@ -81,6 +84,7 @@ class Figures:
     events: EventPublisher
     classifiers: Callable[[], dict[str, ClassifierMetrics]]
     fleet: FleetParts | None = None
+    recording: RecordingExposition | None = None
 
 
 class Exposition(Collector):
@@ -134,6 +138,8 @@ class Exposition(Collector):
         yield from self._build()
         if self._fleet:
             yield from self._fleet.collect()
+        if self._figures.recording:
+            yield from self._figures.recording.collect()
         if (metrics := self._figures.report()) is not None:
             yield from _process(metrics)
             yield from _gpus(metrics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from daemon import __version__
 from daemon.clock import Clock
@@ -27,6 +28,10 @@ from daemon.http.sources import SourceOperations
 from daemon.lifecycle import Phase, Steps
 from daemon.parts import DaemonParts
 from daemon.pipeline.core import Core
+
+if TYPE_CHECKING:
+    from daemon.http.recording_exposition import RecordingExposition
+    from daemon.http.recording_rows import RecordingRows
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable
         fleet: None for a daemon without one.
         read: reads the configuration file.
     """
+    recording, exposition = _recording(parts)
     figures = Figures(
         models=lambda: parts.detecting.infos,
         publisher=parts.publishing.publisher.metrics,
@@ -96,15 +102,16 @@ def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable
         events=parts.events,
         classifiers=parts.classifiers.metrics,
         fleet=fleet,
+        recording=exposition,
     )
     store = SourceStore(api.config.sources_file) if api.config.sources_file else None
-    rows = SourceRows(parts.changes, parts.sources)
+    rows = SourceRows(parts.changes, parts.sources, recording)
     commands = FleetCommands(fleet) if fleet else None
     features = (
         HealthOperations(parts.health, parts.sources, api.access),
         OverviewOperations(
             Exposition(parts.core.ledger, parts.sources, figures, api.histograms),
-            lambda: _facts(parts, store, fleet),
+            lambda: _facts(parts, store, fleet, recording),
             parts.changes,
             store,
             read,
@@ -118,7 +125,21 @@ def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable
     api.server.mount(application([row for feature in features for row in feature.operations()], api.access))
 
 
-def _facts(parts: DaemonParts, store: SourceStore | None, fleet: FleetParts | None) -> dict[str, object]:
+def _recording(parts: DaemonParts) -> tuple[RecordingRows | None, RecordingExposition | None]:
+    """None where there is no store: then nothing of recording is loaded."""
+    recording = parts.recording
+    if recording is None:
+        return None, None
+    from daemon.http.recording_exposition import RecordingExposition
+    from daemon.http.recording_rows import RecordingRows
+
+    rows = RecordingRows(lambda: recording.figures, lambda: parts.changes.config)
+    return rows, RecordingExposition(lambda: recording.figures, parts.core.config.record.stores)
+
+
+def _facts(
+    parts: DaemonParts, store: SourceStore | None, fleet: FleetParts | None, recording: RecordingRows | None
+) -> dict[str, object]:
     model, config, infos = parts.model, parts.changes.config, parts.detecting.infos
     return {
         "instance": parts.core.instance,
@@ -130,4 +151,5 @@ def _facts(parts: DaemonParts, store: SourceStore | None, fleet: FleetParts | No
         "version": __version__,
         "persists": store is not None or fleet is not None,
         "fleet": fleet.name if fleet else None,
+        "stores": recording.stores() if recording else [],
     }

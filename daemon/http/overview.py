@@ -41,6 +41,21 @@ _DAEMON = record(
         "tracked": {**_STRINGS, "description": "sources whose objects have ids"},
         "persists": {"type": "boolean", "description": "persist=true is possible"},
         "fleet": {"type": ["string", "null"], "description": "the name of its fleet"},
+        "stores": {
+            "type": "array",
+            "description": "of recordings",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "cause": {"type": ["string", "null"], "description": "why nothing can be written"},
+                    "reason": {"type": ["string", "null"], "description": "in words"},
+                    "bytes": {"type": "integer", "description": "of its recordings"},
+                    "free_bytes": {"type": ["integer", "null"], "description": "of its disk"},
+                },
+                "required": ["name", "cause", "reason", "bytes", "free_bytes"],
+            },
+        },
     },
 )
 

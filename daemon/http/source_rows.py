@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -18,12 +19,19 @@ from daemon.control.sources import SourceManager
 from daemon.http.answers import json_answer, plain
 from daemon.redact import scrub, written_of
 
+if TYPE_CHECKING:
+    from daemon.http.recording_rows import RecordingRows
+
 
 class SourceRows:
-    """The sources as they are now."""
+    """The sources as they are now.
 
-    def __init__(self, changes: Changes, sources: SourceManager) -> None:
-        self._changes, self._sources = changes, sources
+    Args:
+        recording: None for a daemon without a store.
+    """
+
+    def __init__(self, changes: Changes, sources: SourceManager, recording: RecordingRows | None = None) -> None:
+        self._changes, self._sources, self._recording = changes, sources, recording
         self._tag_key = secrets.token_bytes()
 
     def find(self, request: Request) -> SourceConfig:
@@ -39,11 +47,24 @@ class SourceRows:
         raise HTTPException(404, "no such source")
 
     def all(self) -> list[dict[str, Any]]:
-        captures = {capture.id: capture for capture in self._sources.captures}
-        return [_row(source, captures.get(source.id)) for source in self._changes.config.sources]
+        return self._rows(self._changes.config.sources)
 
     def one(self, source: SourceConfig) -> dict[str, Any]:
-        return _row(source, next((row for row in self._sources.captures if row.id == source.id), None))
+        (row,) = self._rows([source])
+        return row
+
+    def _rows(self, sources: Sequence[SourceConfig]) -> list[dict[str, Any]]:
+        captures = {capture.id: capture for capture in self._sources.captures}
+        recording = self._recording
+        recorded = recording.by_source() if recording else {}
+        rows = []
+        for source in sources:
+            row = _row(source, captures.get(source.id))
+            if recording:
+                codec = row["format"]["codec"] if row["format"] else None
+                row["recording"] = recording.of_source(source, codec, recorded.get(source.id, {}))
+            rows.append(row)
+        return rows
 
     def answer(self, source: SourceConfig, status: int = 200) -> Response:
         """The source with its ETag."""
@@ -60,7 +81,7 @@ class SourceRows:
 def pending_row(source: SourceConfig) -> dict[str, Any]:
     """A source that a member of the fleet is about to own."""
     state = "connecting" if source.enabled else "disabled"
-    return {"config": plain(source), "state": state, "format": None, "failure": None}
+    return {"config": plain(source), "state": state, "format": None, "failure": None, "recording": None}
 
 
 def _row(source: SourceConfig, capture: HostedCapture | None) -> dict[str, Any]:
@@ -69,4 +90,5 @@ def _row(source: SourceConfig, capture: HostedCapture | None) -> dict[str, Any]:
         "state": capture.state if capture else "ended" if source.enabled else "disabled",
         "format": plain(capture.format) if capture and capture.format else None,
         "failure": scrub(capture.failure) if capture and capture.failure else None,
+        "recording": None,
     }

@@ -38,6 +38,23 @@ _ROW = record(
         "state": {"enum": ["connecting", "up", "stalled", "down", "ended", "disabled"]},
         "format": {"anyOf": [{"type": "null"}, reference(VideoFormat)]},
         "failure": {"type": ["string", "null"]},
+        "recording": {
+            "type": ["object", "null"],
+            "description": "null where there is no store",
+            "properties": {
+                "reason": {"type": ["string", "null"], "description": "why none of it is recorded"},
+                "stores": {
+                    "type": "object",
+                    "description": "why it is not recorded now, by store; null where it is",
+                    "additionalProperties": {
+                        "type": "object",
+                        "properties": {"cause": {"type": ["string", "null"]}, "detail": {"type": ["string", "null"]}},
+                        "required": ["cause", "detail"],
+                    },
+                },
+            },
+            "required": ["reason", "stores"],
+        },
     },
     VideoFormat,
 )

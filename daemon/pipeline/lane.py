@@ -44,12 +44,10 @@ class Observer(Protocol):
 class Follower(Protocol):
     """Sees each batch after its results are handed over, and before its pictures are released. Lanes call it."""
 
-    def on_batch(
-        self, frames: Sequence[Frame], found: Sequence[Detections], labels: tuple[str, ...], model: str
-    ) -> None:
+    def on_batch(self, frames: Sequence[Frame], found: Sequence[Detections], served: Served) -> None:
         """
         Args:
-            model: name of the model that has these labels, where there are several.
+            served: the model that has found it, with its labels; the same object for each batch of a lane.
         """
         ...
 
@@ -180,7 +178,7 @@ class LaneThread(threading.Thread):
             self._to.outbox.put([Result(info, seen, taken, times, self._served) for info, seen in zip(infos, found)])
         try:
             for follower in self._to.followers:
-                follower.on_batch(frames, found, self._served.labels, self._to.model)
+                follower.on_batch(frames, found, self._served)
         finally:
             board.release(batch)
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from lookoutd.messages import Model
+
 if TYPE_CHECKING:
     from daemon.pipeline.frames import FrameInfo
     from daemon.pipeline.ledger import Ledger
     from detectors.detections import Detections
     from detectors.port import StageTimes
-    from lookoutd.messages import Clip, Counts, Event, Metrics, Model, Status, Store
+    from lookoutd.messages import Clip, Counts, Event, Metrics, Status, Store
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -23,6 +25,11 @@ class Served(msgspec.Struct, frozen=True):
 
     model: Model
     labels: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the model, where there are several."""
+        return self.model.id or ""
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):

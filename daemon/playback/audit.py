@@ -1,4 +1,4 @@
-"""Who has seen, taken and kept what: a line of the log each."""
+"""A line of the log for each thing that somebody has seen, taken or kept."""
 
 from __future__ import annotations
 

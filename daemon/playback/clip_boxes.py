@@ -65,7 +65,7 @@ def media_timescale(moov: bytes) -> int:
 
 
 def sample_description(moov: bytes) -> bytes:
-    """What players must know of the pictures: codec, size, parameter sets."""
+    """The part that says codec, size and parameter sets."""
     at = moov.index(b"stsd") - 4
     return moov[at : at + _word(moov, at)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -12,7 +13,7 @@ from daemon.clock import utc_text
 from daemon.playback.clip_boxes import SampleTable, beginning, media_timescale, sample_description
 from daemon.playback.opened import OpenedStore, OpenFile, close_all
 from daemon.playback.sending import Part
-from daemon.recording.boxes import FRAGMENT_BYTES, MovieFragment, SampleEntry, read_movie_fragment
+from daemon.recording.boxes import FRAGMENT_BYTES, BoxError, MovieFragment, SampleEntry, read_movie_fragment
 from daemon.recording.footage import wanted
 from daemon.recording.records import FragmentRow, Gap
 from daemon.recording.timeline import Span
@@ -133,7 +134,7 @@ class ClipPlan:
 
 
 def plan_clip(source: str, begin: int, end: int, opened: OpenedStore) -> ClipPlan | None:
-    """What is recorded of a time, UTC ns; None if nothing is.
+    """The clip of a time, UTC ns; None if nothing is recorded of it.
 
     Raises:
         HTTPException, BoxError, StoreError, OSError: as `ClipPlan.add`.
@@ -150,7 +151,9 @@ def plan_clip(source: str, begin: int, end: int, opened: OpenedStore) -> ClipPla
             plan.close()
             return None
         plan.finish(row for row in opened.index.timeline(source, begin, end) if not isinstance(row, Span))
-    except BaseException:
+    except BaseException as error:
         plan.close()
+        if isinstance(error, (ValueError, ArithmeticError, IndexError, struct.error)):
+            raise BoxError(str(error)) from error
         raise
     return plan

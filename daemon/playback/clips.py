@@ -101,7 +101,7 @@ def nothing(gaps: Sequence[Gap], failed: Mapping[str, str]) -> Response:
 
 
 def _headers(source: str, plan: ClipPlan) -> dict[str, str]:
-    """What the clip is."""
+    """Those that say how the clip came about."""
     begin, end = plan.pieces[0].begin, plan.pieces[-1].end
     told = {
         "begin": begin,

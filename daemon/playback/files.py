@@ -22,7 +22,7 @@ _HEADERS = tuple(Parameter(name, {"type": "string"}, "header") for name in ("Ran
 
 
 class Files:
-    """What players read."""
+    """The event loop's thread alone uses it."""
 
     def __init__(self, stores: Stores, audit: Audit) -> None:
         self._stores, self._audit = stores, audit

@@ -1,4 +1,4 @@
-"""What there is: stores, the timeline of a source, and the fragments that a player asks for."""
+"""Stores, the timeline of a source, and the fragments for a player."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class OpenFile:
             raise
 
     def scan(self) -> Scanned:
-        """What it says of itself now.
+        """Its head, its fragments and its tail, as of now.
 
         Raises:
             BoxError, OSError: it cannot be read.
@@ -76,6 +76,8 @@ class OpenFile:
             OSError: it cannot be read.
             BoxError: it has become shorter.
         """
+        if size < 0 or offset + size > os.fstat(self._file).st_size:  # what a damaged table says may be huge
+            raise BoxError("it is shorter than it says")
         data = os.pread(self._file, size, offset)
         if len(data) < size:
             raise BoxError("it has become shorter")

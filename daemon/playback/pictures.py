@@ -23,7 +23,7 @@ _TURNS: Final = {1: cv2.ROTATE_90_CLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90
 
 
 class Encoded(NamedTuple):
-    """What is needed to decode one picture.
+    """The input of a decoder for one picture.
 
     Attributes:
         mp4: the beginning of a file, and fragments.
@@ -51,7 +51,7 @@ class Still(NamedTuple):
 
 
 def encoded_at(source: str, at: int, opened: OpenedStore) -> Encoded | None:
-    """What shows the moment, UTC ns.
+    """The fragments that show a moment, UTC ns; None if none does.
 
     Raises:
         BoxError, StoreError, OSError: it cannot be read.
@@ -97,7 +97,7 @@ def decode(encoded: Encoded, width: int | None) -> Still:
             stream: Any = video.streams.video[0]
             found = _frame(video, stream, encoded)
             unit = stream.time_base
-    except (av.error.FFmpegError, ValueError, IndexError) as error:
+    except (av.error.FFmpegError, ValueError, ArithmeticError, IndexError) as error:
         raise LookoutError(f"the picture cannot be decoded: {error}") from error
     if found is None:
         raise LookoutError("the picture cannot be decoded: no key picture stands before it")
@@ -109,6 +109,8 @@ def decode(encoded: Encoded, width: int | None) -> Still:
 def _frame(video: Any, stream: Any, encoded: Encoded) -> Any:
     """The last frame that is not later than the moment; pictures that no other needs are passed over."""
     unit = stream.time_base
+    if stream.codec_context is None or not unit:
+        raise ValueError("its codec is not said")
     limit = int((encoded.pts - encoded.head.base_dts) / (_SECOND * unit)) + 1
     packets = [packet for packet in video.demux(stream) if packet.size]
     shown = max((packet.pts for packet in packets if packet.pts <= limit), default=None)

@@ -1,4 +1,4 @@
-"""What a request asks for. A query that could mean two things is refused."""
+"""Times, names and numbers of a request. A query that could mean two things is refused."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Stills:
         return Response(still.jpeg, media_type="image/jpeg", headers=headers)
 
     async def _encoded(self, source: str, at: int, name: str | None) -> Encoded | Response:
-        """What the first store has that has it; or the answer that says why there is nothing."""
+        """From the first store that has it; or the answer that says why there is nothing."""
         try:
             return (await self._stores.first(partial(encoded_at, source, at), name))[1]
         except HTTPException as error:

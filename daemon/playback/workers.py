@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import msgspec
 from starlette.exceptions import HTTPException
 
 from daemon.clock import Clock
@@ -27,7 +28,7 @@ _MAX_WAITING = 64
 
 
 class _Job:
-    """What a thread is to do.
+    """A call that a thread is to make.
 
     Attributes:
         begun_ns: monotonic; None before.
@@ -79,6 +80,8 @@ class StoreWorkers:
             raise HTTPException(409, f"a recording is damaged: {error}") from error
         except OSError as error:
             raise HTTPException(503, f"store {self.name!r}: {error.strerror or error}") from error
+        except msgspec.MsgspecError as error:
+            raise HTTPException(503, f"store {self.name!r}: its index is damaged: {error}") from error
 
     def later(self, work: Callable[[], None]) -> None:
         """Have a thread do something for which nobody waits."""
@@ -119,12 +122,12 @@ class StoreWorkers:
                     continue
                 job.begin(self._clock.monotonic_ns())
                 self._running.append(job)
-            _do(job, opened)
+            _do(job, opened, self.name)
             with self._lock:
                 self._running.remove(job)
 
 
-def _do(job: _Job, opened: OpenedStore) -> None:
+def _do(job: _Job, opened: OpenedStore, name: str) -> None:
     found, error = None, None
     try:
         opened.refresh()
@@ -132,15 +135,15 @@ def _do(job: _Job, opened: OpenedStore) -> None:
     except Exception as problem:  # noqa: BLE001 - of the one that asked
         error = problem
     with suppress(RuntimeError):  # the server has stopped
-        job.asked.get_loop().call_soon_threadsafe(_tell, job.asked, found, error)
+        job.asked.get_loop().call_soon_threadsafe(_tell, job.asked, found, error, name)
         return
     _close(found)
 
 
-def _tell(asked: asyncio.Future[Any], found: Any, error: Exception | None) -> None:
+def _tell(asked: asyncio.Future[Any], found: Any, error: Exception | None, name: str) -> None:
     if asked.done():
         if hasattr(found, "close"):  # may take as long as any call
-            threading.Thread(target=found.close, name="store-late", daemon=True).start()
+            threading.Thread(target=found.close, name=f"store-{name}", daemon=True).start()
     elif error is not None:
         asked.set_exception(error)
     else:

@@ -49,7 +49,7 @@ class Chunk(NamedTuple):
 
 
 class Break(NamedTuple):
-    """What follows does not continue what was before.
+    """The stream does not continue here.
 
     Attributes:
         at: UTC ns.
@@ -112,7 +112,7 @@ class Assembler:
         self._why: Cause = "no_key"
 
     def add(self, record: Record) -> Iterator[Chunk | Break]:
-        """What a record completes."""
+        """The items that a record completes."""
         if isinstance(record, PacketRecord):
             yield from self._add_packet(record)
         elif isinstance(record, StreamRecord):
@@ -134,6 +134,11 @@ class Assembler:
     def pending_boot(self) -> int | None:
         """When the last packet that waits came; None if none waits."""
         return self._pending[-1].packet.boot if self._pending else None
+
+    @property
+    def waits_since(self) -> int | None:
+        """When the first of them came; None if none waits."""
+        return self._pending[0].boot if self._pending else None
 
     def _begin(self, record: StreamRecord) -> Iterator[Chunk | Break]:
         known, stream = self._now.stream, record.stream

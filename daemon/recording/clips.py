@@ -1,4 +1,4 @@
-"""What events want: each asks for the time around it, and those that overlap share one clip."""
+"""Clips that events want: each event asks for the time around it, and those that overlap share one clip."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Clip(msgspec.Struct):
 
 
 class ClipsState(msgspec.Struct):
-    """What another process must know of clips.
+    """The state of clips that another process must know.
 
     Attributes:
         open: those that are not over.
@@ -105,7 +105,7 @@ class Clips:
         return any(clip.begin < end and clip.end > begin for clip in self.open)
 
     def note_written(self, begin: int, end: int) -> None:
-        """What lies between was written; by and by."""
+        """The time between was written; by and by."""
         written = self.state.written
         if written and begin <= written[-1][1]:
             begin, end = written[-1][0], max(end, written.pop()[1])

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from daemon.recording.process.store_process import StoreProcess
     from daemon.recording.recorder import StorePlace
     from daemon.recording.recording import Recording
+    from daemon.recording.ring import Ring
     from lookoutd.messages import Owner
 
 log = structlog.get_logger(__name__)
 _GIB, _DAY_NS = 1 << 30, 86_400_000_000_000
+_LEAST_TRACK_BYTES, _MOST_TRACK_BYTES = 32 << 20, 512 << 20  # of boxes that wait to be written, of a store
 
 
 def open_recording(core: Core, owner: Callable[[str], Owner | None] | None) -> Recording:
@@ -28,13 +30,17 @@ def open_recording(core: Core, owner: Callable[[str], Owner | None] | None) -> R
     """
     from daemon.recording.directory import RingDirectory
     from daemon.recording.recording import Recording
+    from daemon.recording.ring import Ring
     from daemon.recording.streams.main import StreamsOrder
     from daemon.recording.streams.process import StreamsProcess, StreamState
     from daemon.recording.streams.stream import StreamRules
+    from daemon.recording.tracks.tap import TrackTap
 
     config, life, runtime = core.config, core.life, core.runtime
     directory = RingDirectory()
     stores: dict[str, StoreProcess] = {}
+    size = min(_MOST_TRACK_BYTES, max(_LEAST_TRACK_BYTES, len(config.active) << 20))
+    tracks = {name: Ring(f"tracks {name}", size) for name in config.record.stores}
     rules = StreamRules(config.reconnect, config.monitor.stall_after_s)
 
     def _on_stream(told: StreamState) -> None:
@@ -42,9 +48,9 @@ def open_recording(core: Core, owner: Callable[[str], Owner | None] | None) -> R
 
     streams = StreamsProcess(directory, StreamsOrder(rules, config.log), _on_stream, runtime)
     for name, store in config.record.stores.items():
-        stores[name] = _store_process(core, name, store, lambda: recording)
+        stores[name] = _store_process(core, name, store, lambda: recording, tracks[name])
         log.info("recordings", store=name, path=str(store.path))
-    recording = Recording(core, directory, stores, streams, owner)
+    recording = Recording(core, directory, stores, streams, owner, TrackTap(tracks, runtime.clock))
     for part in stores.values():
         life.add(part, Phase.STORES)
     life.add(streams, Phase.SOURCES)
@@ -53,7 +59,9 @@ def open_recording(core: Core, owner: Callable[[str], Owner | None] | None) -> R
     return recording
 
 
-def _store_process(core: Core, name: str, store: StoreConfig, recording: Callable[[], Recording]) -> StoreProcess:
+def _store_process(
+    core: Core, name: str, store: StoreConfig, recording: Callable[[], Recording], tracks: Ring
+) -> StoreProcess:
     from daemon.recording.process.main import RecorderOrder
     from daemon.recording.process.protocol import ClipTold
     from daemon.recording.process.store_process import StoreFigures, StoreProcess
@@ -65,7 +73,7 @@ def _store_process(core: Core, name: str, store: StoreConfig, recording: Callabl
             recording().on_store(told)
 
     order = RecorderOrder(place_of(core.config.record, store), core.instance, core.config.log)
-    return StoreProcess(name, order, tell, core.runtime)
+    return StoreProcess(name, order, tell, tracks, core.runtime)
 
 
 def place_of(record: RecordConfig, store: StoreConfig) -> StorePlace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,8 @@ from daemon.recording.retention import Retention, Rules
 from daemon.recording.scan import claim as claim_in
 from daemon.recording.scan import recover, scan
 from daemon.recording.store import Store
+from daemon.recording.tracks.records import Labels
+from daemon.recording.tracks.track_file import Stored, TrackFile
 
 log = structlog.get_logger(__name__)
 
@@ -90,7 +93,7 @@ class OpenStore:
             own = Store.open(self.store.path, uuid=self.uuid, makes=False)
             with closing(own), closing(Index(own)) as index:
                 done = reconcile(own, index)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             log.warning("the index of a store is not whole", store=str(self.store.path), reason=str(error))
             return
         log.info("an index was made from files", store=str(self.store.path), files=done.added, unread=done.problems)
@@ -119,7 +122,7 @@ class OpenStore:
         try:
             return RecordingFile.create(self.store, head, first)
         except StoreFullError:
-            self._make_room(head.source, _ROOM_BYTES)
+            self.make_room(head.source)
             return RecordingFile.create(self.store, head, first)
 
     def append(self, file: RecordingFile, chunk: Chunk, *, claimed: bool) -> None:
@@ -137,7 +140,20 @@ class OpenStore:
                 )  # fmt: skip
                 return
             except StoreFullError:
-                self._make_room(file.head.source, max(size, _ROOM_BYTES))
+                self.make_room(file.head.source, max(size, _ROOM_BYTES))
+
+    def append_tracks(self, file: TrackFile, source: str, items: Sequence[Stored], labels: Labels) -> None:
+        """Append analysed pictures beside a recording, and make room for them as long as something may go.
+
+        Raises:
+            StoreError: they are not written.
+        """
+        while True:
+            try:
+                file.append(items, labels)
+                return
+            except StoreFullError:
+                self.make_room(source)
 
     def claim(self, source: str, begin: int, end: int, but: str | None) -> None:
         """Mark what an event wants in files that are written no more.
@@ -176,8 +192,9 @@ class OpenStore:
         self.index.close()
         self.store.close()
 
-    def _make_room(self, source: str, size: int) -> None:
-        """
+    def make_room(self, source: str, size: int = _ROOM_BYTES) -> None:
+        """Delete what may go.
+
         Raises:
             StoreFullError: nothing more may go.
         """

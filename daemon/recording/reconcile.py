@@ -14,6 +14,7 @@ from daemon.recording.index import Index
 from daemon.recording.records import FileFacts, Gap
 from daemon.recording.scan import is_left, recover, scan
 from daemon.recording.store import Store
+from daemon.recording.tracks.track_file import recover_tracks
 
 _AT_ONCE = 200  # files
 _Row = tuple[FileFacts, Sequence[Gap]]
@@ -92,6 +93,7 @@ def _rows(store: Store, paths: Iterator[str] | Sequence[str], done: Reconciled) 
                 recovered = recover(store, path)
                 done.recovered += recovered is not None
                 found = recovered or scan(store, path)
+                recover_tracks(store, path)
         except FileNotFoundError:
             continue
         except BoxError as error:

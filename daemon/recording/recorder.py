@@ -15,6 +15,7 @@ from daemon.recording.errors import StoreError
 from daemon.recording.open_store import OpenStore, Troubles, open_store
 from daemon.recording.retention import Rules
 from daemon.recording.source_recorder import Account, Settings, SourceRecorder
+from daemon.recording.tracks.intake import TrackIntake
 
 log = structlog.get_logger(__name__)
 _SECOND_NS = 1_000_000_000
@@ -73,6 +74,7 @@ class Recorder:
         self._offset = clock.utc_ns() - self._boottime()
         self._distrusted_until = 0  # BOOTTIME ns
         self.uuid = place.uuid
+        self._tracks: TrackIntake | None = None
         if place.down_since is not None:
             self._troubles.add(place.down_since, clock.utc_ns(), "recorder_down")
 
@@ -90,6 +92,14 @@ class Recorder:
             recorder.begin(self._to, self._clock.utc_ns())
             self._to.retention.set_rules(self._rules)
 
+    def use_tracks(self, ring: int) -> None:
+        """Take analysed pictures from a ring.
+
+        Raises:
+            RingError, OSError: it cannot be used.
+        """
+        self._tracks = TrackIntake(ring)
+
     def configure(self, source: str, settings: Settings) -> None:
         if known := self._sources.get(source):
             known.configure(settings)
@@ -97,8 +107,9 @@ class Recorder:
                 self._to.retention.set_rules(self._rules)
 
     def forget(self, source: str, cause: Cause, detail: str) -> None:
-        if known := self._sources.pop(source, None):
-            self._finish(known, cause, detail)
+        if source in self._sources:
+            self._take_tracks()
+            self._finish(self._sources.pop(source), cause, detail)
 
     def note(self, source: str, at: int, cause: Cause, detail: str | None) -> None:
         if known := self._sources.get(source):
@@ -124,6 +135,7 @@ class Recorder:
         self._watch_clock(now, now_boot)
         for source in self._sources.values():
             source.take(now_boot)
+        self._take_tracks()
         to = self._opened(now, now_boot)
         if to is None:
             return
@@ -138,6 +150,8 @@ class Recorder:
             self._fail(error)
         else:
             self._recovered(now)
+        if self._tracks is not None:
+            self._tracks.commit()
         took = (self._boottime() - now_boot) / 1e9
         if took > _HUNG_S:
             self._troubles.add(now, self._clock.utc_ns(), "store_hung", f"a write took {took:.0f} s")
@@ -162,6 +176,8 @@ class Recorder:
         """Write what is wanted, and close all files."""
         for source in [*self._sources]:
             self.forget(source, "daemon_down", "it was stopped")
+        if self._tracks is not None:
+            self._tracks.commit()
         if self._to is not None:
             self._to.close()
             self._to = None
@@ -179,8 +195,13 @@ class Recorder:
             continuous_ns=rules.continuous_ns, events_ns=rules.events_ns,
         )  # fmt: skip
 
+    def _take_tracks(self) -> None:
+        if self._tracks is not None:
+            self._tracks.take({name: source.tracks for name, source in self._sources.items()})
+
     def _finish(self, source: SourceRecorder, cause: Cause, detail: str) -> None:
         try:
+            source.take(self._boottime())
             if self._to is not None:
                 for clip in source.finish(self._to, self._clock.utc_ns(), cause, detail):
                     self._on_clip(source, clip, True)

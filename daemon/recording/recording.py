@@ -1,4 +1,4 @@
-"""What a daemon records: which sources into which stores, and the processes that do it."""
+"""Recording as a daemon has it: which sources into which stores, and the processes that do it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from daemon.recording.process.store_process import StoreFigures, StoreProcess
 from daemon.recording.ring import UNIT_BYTES
 from daemon.recording.source_recorder import Settings
 from daemon.recording.streams.process import StreamState, stream_of
+from daemon.recording.tracks.records import TrackingSettings
 from lookoutd.messages import Clip, Store, topic
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from daemon.config.root import Config
     from daemon.config.sources import SourceConfig
     from daemon.pipeline.core import Core
+    from daemon.pipeline.lane import Follower
     from daemon.recording.directory import RingDirectory
     from daemon.recording.streams.process import StreamsProcess
+    from daemon.recording.tracks.tap import TrackTap
     from lookoutd.messages import Owner, State
 
 log = structlog.get_logger(__name__)
@@ -43,6 +46,7 @@ class Recording:
     Args:
         stores, streams: its processes.
         owner: of a source, where several daemons share them.
+        tracks: takes what lanes find.
 
     Attributes:
         packets: where captures put theirs.
@@ -55,9 +59,10 @@ class Recording:
         stores: Mapping[str, StoreProcess],
         streams: StreamsProcess,
         owner: Callable[[str], Owner | None] | None,
+        tracks: TrackTap,
     ) -> None:
         self._core, self.packets, self._stores, self._streams = core, directory, stores, streams
-        self._owner, self._clock = owner, core.runtime.clock
+        self._owner, self._clock, self._tracks = owner, core.runtime.clock, tracks
         self._plans: dict[str, Plan] = {}
         self._own_streams: dict[str, AvConfig] = {}  # of `record.url`, by source
 
@@ -83,6 +88,15 @@ class Recording:
                 self._record(source, store, settings, size, feed)
         self._plans, self._own_streams = plans, streams
         self._streams.want(streams)
+        wanted = plans if config.record.tracks else {}
+        self._tracks.use(
+            {store: {source for source, plan in wanted.items() if store in plan} for store in self._stores}
+        )
+
+    @property
+    def followers(self) -> Sequence[Follower]:
+        """For lanes."""
+        return [self._tracks]
 
     def _record(self, source: str, store: str, settings: Settings, size: int, feed: str) -> None:
         known = self._plans.get(source, {}).get(store)
@@ -100,6 +114,7 @@ class Recording:
 
     def on_state(self, source: str, state: State, reason: str | None) -> None:
         """A capture has another state: why no video comes."""
+        self._tracks.note(source, state)
         if source not in self._own_streams:
             self._note(source, state, reason, self._clock.utc_ns())
 
@@ -162,6 +177,12 @@ class Recording:
         return [store.figures for store in self._stores.values()]
 
     @property
+    def trouble(self) -> str | None:
+        """Stores that cannot be written to; None if all can."""
+        rows = [f"store {row.name}: {row.cause}: {row.detail}" for row in self.figures if row.cause]
+        return "; ".join(rows) or None
+
+    @property
     def pids(self) -> list[int]:
         return [pid for store in self._stores.values() for pid in store.pids] + self._streams.pids
 
@@ -176,6 +197,8 @@ def plan_of(config: Config, source: SourceConfig) -> Plan:
         return {}
     pre = record.pre_s if own.pre_s is None else own.pre_s
     post = record.post_s if own.post_s is None else own.post_s
+    tracked = config.tracking_of(source)
+    tracking = TrackingSettings(round(tracked.timeout_s * 1e9), tracked.confirm_hits) if tracked else None
     found = {}
     for name, store in record.stores.items():
         if own.stores is not None and name not in own.stores:
@@ -187,6 +210,7 @@ def plan_of(config: Config, source: SourceConfig) -> Plan:
             longest=round(record.max_clip_s * 1e9),
             max_bytes=None if own.max_gib is None else round(own.max_gib * _GIB),
             same_stream=own.url is None,
+            tracking=tracking,
         )
     return found
 
@@ -204,13 +228,6 @@ def ring_bytes(config: Config, rings: int) -> int:
     else:
         size = given * _MIB // max(1, rings)
     return max(_LEAST_RING_BYTES, size) // UNIT_BYTES * UNIT_BYTES
-
-
-def not_recorded(config: Config) -> Sequence[str]:
-    """Sources that the section `record` means and that cannot be recorded."""
-    if not config.record.stores or config.record.mode == "off":
-        return []
-    return [source.id for source in config.active if not (isinstance(source, AvConfig) and source.is_live)]
 
 
 def _path(source: str, event: str) -> str:

@@ -114,6 +114,7 @@ class FileHead(msgspec.Struct, frozen=True, kw_only=True):
         stream: with the session.
         base_dts: ns, the session's time at which all its files begin to count.
         first_pts, first_dts: ns.
+        instance: id of the daemon's run, and of the ring that its packets came through.
         begin: UTC ns; with `end` of the tail the span on the timeline.
         begin_boot, boot_id: the same by the clock that nobody sets.
         clock_error: ns that `begin` may be off; None if unknown.

@@ -47,7 +47,7 @@ class SourceFiles:
 
     Args:
         covered: by an earlier process; None at the beginning.
-        instance: id of the daemon's run.
+        instance: id of the daemon's run, and of the ring.
         boot_id: of the machine's.
     """
 
@@ -97,6 +97,11 @@ class SourceFiles:
     def path(self) -> str | None:
         """Of the open file."""
         return self._file.path if self._file else None
+
+    @property
+    def head(self) -> FileHead | None:
+        """Likewise."""
+        return self._file.head if self._file else None
 
     def utc_of(self, session: str, pts: int) -> int | None:
         """When a picture of the open file was seen, UTC ns; None if it is of none."""

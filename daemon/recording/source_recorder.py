@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +16,8 @@ from daemon.recording.clips import Claim, Clip, Clips, ClipsState
 from daemon.recording.ring_layout import HEAD_BYTES
 from daemon.recording.ring_reader import RingReader
 from daemon.recording.source_files import Covered, SourceFiles
+from daemon.recording.tracks.placing import TrackPlacer
+from daemon.recording.tracks.records import TrackingSettings
 
 if TYPE_CHECKING:
     from daemon.recording.open_store import OpenStore
@@ -34,7 +37,8 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
         continuous: everything, not just what events want.
         pre, post, longest: of clips, ns.
         max_bytes: of its files in this store; None without a limit of its own.
-        same_stream: events are of the stream that is recorded.
+        same_stream: events and boxes are of the stream that is recorded.
+        tracking: how the source is tracked; None if it is not.
     """
 
     continuous: bool
@@ -43,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     longest: int
     max_bytes: int | None = None
     same_stream: bool = True
+    tracking: TrackingSettings | None = None
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True):
@@ -65,8 +70,13 @@ class Account(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Progress(msgspec.Struct):
-    """What the next process must know; it lies in the ring."""
+    """The state that the next process must know; it lies in the ring.
 
+    Attributes:
+        ring: names it: numbers of packets begin anew in another one.
+    """
+
+    ring: str
     place: Place
     covered: Covered
     written: int
@@ -76,7 +86,7 @@ class _Progress(msgspec.Struct):
 
 
 class _Held(NamedTuple):
-    """What is not decided yet, and how far the stream has come with it."""
+    """An item that is not decided yet, and how far the stream has come with it."""
 
     item: Chunk | Break
     place: Place
@@ -96,14 +106,16 @@ class SourceRecorder:
 
     Attributes:
         clips: what events want.
+        tracks: what was seen in the pictures.
     """
 
     def __init__(self, source: str, ring: int, settings: Settings, instance: str, boot_id: str) -> None:
-        self._settings = settings
+        self._settings, self._instance, self._boot_id = settings, instance, boot_id
         self._ring = RingReader(ring)
         self._room = os.fstat(ring).st_size - HEAD_BYTES
         known = _decode(self._ring.state) if self._ring.state else None
-        self._files = SourceFiles(source, known.covered if known else None, instance, boot_id)
+        self._ring_id = known.ring if known else secrets.token_hex(4)
+        self._files = SourceFiles(source, known.covered if known else None, f"{instance}.{self._ring_id}", boot_id)
         self._at = self._tail = self._ring.tail
         self._place = known.place if known else Place()  # at the tail
         self._assembler = Assembler(msgspec.structs.replace(self._place))
@@ -112,6 +124,7 @@ class SourceRecorder:
         self.clips = Clips(settings.pre, settings.post, settings.longest, known.clips if known else None)
         self._held: deque[_Held] = deque()
         self._skip_below = 0  # packets before it are in files
+        self.tracks = TrackPlacer(source, same_stream=settings.same_stream, tracking=settings.tracking)
 
     # --- what others say -------------------------------------------------------------------------------------------
 
@@ -126,14 +139,18 @@ class SourceRecorder:
     def begin(self, to: OpenStore, now: int) -> None:
         """The store is open, perhaps again."""
         self._skip_below = max(self._skip_below, self._files.begin(to, now))
+        self._commit()
+        self.tracks.begin(to, now, self._instance, self._boot_id)
 
     def let_go(self) -> None:
         """The store is not to be touched any more."""
         self._files.detach()
+        self.tracks.let_go()
 
     def configure(self, settings: Settings) -> None:
         self._settings = settings
         self.clips.configure(settings.pre, settings.post, settings.longest)
+        self.tracks.configure(same_stream=settings.same_stream, tracking=settings.tracking)
 
     def note(self, at: int, cause: Cause, detail: str | None) -> None:
         """Nothing comes from then on; UTC ns."""
@@ -182,8 +199,9 @@ class SourceRecorder:
         finally:
             self._commit()
         first = self._held[0].item if self._held else None
-        decided = now_boot - _LATE_NS  # until then an event may ask for more
-        return list(self.clips.take_over(min(decided, first.begin_boot) if isinstance(first, Chunk) else decided))
+        decided = first.begin_boot if isinstance(first, Chunk) else now_boot
+        self.tracks.turn(to, now_boot, min(decided, self._assembled_boot(now_boot)), self._files.path)
+        return list(self.clips.take_over(min(decided, now_boot - _LATE_NS)))  # until then an event may ask for more
 
     def keep_books(self, to: OpenStore, now: int) -> None:
         """Every few seconds."""
@@ -211,6 +229,7 @@ class SourceRecorder:
             self._files.note(now, cause, detail)
             self._commit()
             self._files.keep_books(to, now + 1)
+        self.tracks.finish(to)
         return list(self.clips.take_over(None))
 
     def account(self, now: int) -> Account:
@@ -223,7 +242,7 @@ class SourceRecorder:
     def close(self) -> None:
         """Without a last turn."""
         self._held.clear()
-        self._files.detach()
+        self.let_go()
         self._ring.close()
 
     # --- decisions -------------------------------------------------------------------------------------------------
@@ -300,6 +319,8 @@ class SourceRecorder:
         if self._files.write(to, chunk, claimed=claimed):
             self._written += len(chunk.samples)
             self.clips.note_written(chunk.begin_boot, chunk.end_boot)
+            if head := self._files.head:
+                self.tracks.note_written(self._files.path or "", head, chunk)
         else:
             self._lost["codec"] += len(chunk.samples)
 
@@ -314,8 +335,16 @@ class SourceRecorder:
         utc = self._files.utc_of(claim.session, claim.pts)
         return (claim.at if utc is None else utc) - offset
 
+    def _assembled_boot(self, now_boot: int) -> int:
+        """BOOTTIME ns: all packets that came before are in chunks."""
+        if self._at < self._ring.head:
+            now_boot = min(now_boot, self._assembler.place.end_boot)
+        waits = self._assembler.waits_since
+        return now_boot if waits is None else min(now_boot, waits)
+
     def _commit(self) -> None:
-        if self._tail == self._ring.tail and not self.clips.open:
+        if self._ring.state and self._tail == self._ring.tail and not self.clips.open:
             return
         counts = self._written, self._released, dict(self._lost)
-        self._ring.commit(self._tail, _encode(_Progress(self._place, self._files.covered, *counts, self.clips.state)))
+        progress = _Progress(self._ring_id, self._place, self._files.covered, *counts, self.clips.state)
+        self._ring.commit(self._tail, _encode(progress))

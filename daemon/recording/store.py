@@ -82,7 +82,7 @@ class Store:
         with translated(path):
             if must_be_mount and not os.path.ismount(path):
                 raise StoreAwayError(f"{path}: nothing is mounted there, and must_be_mount is set: mount it")
-            if makes and not must_be_mount and uuid is None and _is_unused(path):
+            if makes and not must_be_mount and uuid is None and is_unused(path):
                 return cls.init(path, clock=clock)
             try:
                 folder = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
@@ -297,7 +297,8 @@ def give(file: int, folder: int) -> None:
             os.fchown(file, owner.st_uid, owner.st_gid)
 
 
-def _is_unused(path: Path) -> bool:
+def is_unused(path: Path) -> bool:
+    """Whether a folder is not there, or has nothing in it: it may become a store."""
     try:
         return not set(os.listdir(path)) - _OURS and not (path / MARKER).exists()
     except FileNotFoundError:

@@ -21,6 +21,7 @@ from daemon.recording.locks import Locks
 from daemon.recording.records import FileFacts, FileHead
 from daemon.recording.scan import Scanned, chain_of_beginning, is_left, is_sound, scan_open
 from daemon.recording.store import Store, folder_name
+from daemon.recording.tracks.track_file import problem_of, tracks_path
 
 Kind = Literal["changed", "removed", "reordered", "unfinished", "unreadable"]
 
@@ -84,7 +85,7 @@ def verify(
                     done.files += 1
                     done.bytes += os.fstat(file).st_size
                     done.fragments += len(found.fragments)
-                    done.problems += _of_file(store, found, file)
+                    done.problems += [*_of_file(store, found, file), *_of_tracks(store, found)]
                     heads.append(found.head)
         except FileNotFoundError:
             continue  # deleted meanwhile
@@ -117,6 +118,14 @@ def _of_file(store: Store, found: Scanned, file: int) -> Iterator[Problem]:
         yield _problem("unfinished", facts.source, facts.path, facts.end, facts.end, detail)
     elif not problems:
         yield from _of_tail(found, entries, before)
+
+
+def _of_tracks(store: Store, found: Scanned) -> Iterator[Problem]:
+    """Those of the tracks beside a recording that is finished."""
+    facts = found.facts
+    detail = problem_of(store, facts.path) if found.tail is not None else None
+    if detail is not None:
+        yield _problem("changed", facts.source, tracks_path(facts.path), facts.begin, facts.end, detail)
 
 
 def _walk(file: int, found: Scanned) -> Iterator[tuple[int, FragmentBox, bool]]:

@@ -1,4 +1,4 @@
-"""What a player asks of video before it plays it."""
+"""The MIME type of video, by which a player says whether it can play it."""
 
 from __future__ import annotations
 

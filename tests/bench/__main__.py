@@ -131,6 +131,24 @@ def rings(json_file: Path | None, **values: Any) -> int:
 
 
 @bench.command()
+@click.option("--objects", default=10, show_default=True, type=click.IntRange(1, 500), help="In a picture.")
+@click.option("--batch", default=16, show_default=True, type=click.IntRange(1, 256), help="Sources, in one batch.")
+@click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(0.1, 3600))
+@click.option("--fps", default=30.0, show_default=True, type=click.FloatRange(0.1, 1000))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@JSON_FILE
+def tracks(json_file: Path | None, **values: Any) -> int:
+    """The cost of recording the boxes of a frame beside its video, and their size."""
+    from tests.bench.track_cost import TracksOptions
+    from tests.bench.track_cost import tracks as run_tracks
+
+    found = run_tracks(TracksOptions(**values))
+    write_json(json_file, found)
+    show(tables.tracks(found))
+    return 0
+
+
+@bench.command()
 @click.argument("model", type=InputPath())
 @click.option("--clip", type=InputPath(), help="[default: a drawn street]")
 @click.option(

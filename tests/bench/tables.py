@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.bench.peers.compare import PeerRates
     from tests.bench.providers import ProviderCost
     from tests.bench.rings import RingsFound
+    from tests.bench.track_cost import TracksFound
 
 
 def peers(found: PeerRates) -> Table:
@@ -60,6 +61,19 @@ def rings(count: int, found: RingsFound) -> Table:
         ("memory of all rings, most", f"{found.memory / 1e6:.0f} MB"),
     ]
     return Table(f"{count} rings", ("", ""), rows)
+
+
+def tracks(found: TracksFound) -> Table:
+    """Result of `python -m tests.bench tracks`."""
+    rows = [
+        ("CPU of a frame in its lane", f"{number(found.hand_us)} us"),
+        ("of the recorder, out of the ring", f"{number(found.take_us)} us"),
+        ("into a file", f"{number(found.write_us)} us"),
+        ("and out of it again", f"{number(found.read_us)} us"),
+        ("in the ring", f"{found.ring_bytes:.0f} bytes a frame"),
+        ("in a file", f"{number(found.box_bytes)} bytes a box, {number(found.kbit_per_s)} kbit/s a source"),
+    ]
+    return Table(f"{number(found.boxes)} boxes in a picture", ("", ""), rows)
 
 
 def overhead(found: Overhead) -> Table:

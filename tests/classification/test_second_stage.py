@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from daemon.analytics.event import Event
@@ -19,9 +20,11 @@ from daemon.config.root import Config
 from daemon.config.sources import SyntheticConfig, TrackingConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import Frame
+from daemon.pipeline.outbox import Served
 from detectors.fake.detector import FakeDetector
 from detectors.host_input import HostCutter
 from detectors.port import DetectorError, HostImage, Options, PostprocessParams, SecondLane
+from lookoutd.messages import Model
 from tests.analytics.feed import LABELS, Box, frame_at, tracks_of
 from tests.support.clock import ManualClock
 from tests.support.runtime import runtime_of
@@ -71,7 +74,8 @@ class Street:
         found = tracks_of(boxes, dict.fromkeys(boxes, label))
         frame = Frame(frame_at(seconds, self._seq, (400, 400), source), picture)
         self._seq += 1
-        self.second.on_batch([frame], [found], LABELS, model)
+        served = Served(Model("none", "0" * 12, "none", "none", model or UNSET), LABELS)
+        self.second.on_batch([frame], [found], served)
 
     def classify(self) -> int:
         """Let the classifier look; how many looks."""

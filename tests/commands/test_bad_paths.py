@@ -16,7 +16,7 @@ import yaml
 from daemon.cli import cli
 from daemon.commands.paths import InputName, OutputFile, OutputFolder
 from tests.support import clips
-from tests.support.daemon import DEMO_MODEL
+from tests.support.daemon import DEMO_MODEL, ROOT
 from tests.support.forked import Command, Done, Forker
 
 pytestmark = pytest.mark.needs("ffmpeg")
@@ -287,12 +287,55 @@ def test_a_check_that_nobody_reads_still_says_by_its_code_what_it_found(place: _
         assert _run_one(forker, place, ["check", "-c", str(bad)], stdout).code == 2
 
 
-def _run_one(forker: Forker, place: _Place, args: Sequence[object], stdout: str | None = None) -> Done:
-    (done,) = _run(forker, place, [args], stdout)
+def test_check_says_what_is_wrong_with_each_store(place: _Place, forker: Forker) -> None:
+    """A folder that is not there yet is made by the first recording; `~` is a home, and others are beside the file."""
+    home, sealed, parent = (place.folder / name for name in ("home", "sealed", "parent"))
+    home.mkdir()
+    parent.mkdir(mode=0o555)
+    stores: dict[str, tuple[str, str]] = {
+        "file": (str(place.clip), "Not a directory"),
+        "within": (f"{place.config}/x", "Not a directory"),
+        "closed": (place.kinds["closed"], "Permission denied"),
+        "sealed": (str(sealed), "Permission denied"),
+        "parent": (f"{parent}/new/store", "Permission denied"),
+        "used": (str(place.folder / "photos" / ".."), "has no lookout-store.json"),
+        "long": (place.kinds["long"], "File name too long"),
+        "tilde": ("~/new/store", ""),
+        "beside": ("stores/beside", ""),
+    }
+    config = place.folder / "stores.yaml"
+    record = {"stores": {name: {"path": path} for name, (path, _) in stores.items()}}
+    config.write_text(yaml.safe_dump({**yaml.safe_load(place.config.read_text()), "record": record}))
+    done = _run_one(forker, place, ["check", "-c", str(config)], home=home)
+    assert (done.code, "Traceback" in done.err) == (2, False), done
+    lines = done.out.splitlines()
+    for name, (path, words) in stores.items():
+        said = [line for line in lines if line.startswith((f"record.stores.{name}.path: ", f"store {name}: "))]
+        if words:
+            (line,) = said
+            assert line.startswith(f"record.stores.{name}.path: {path}: {words}"), line
+        else:
+            whole = home / "new/store" if name == "tilde" else place.folder / path
+            assert said[0].startswith(f"store {name}: {whole} writes "), said
+            assert not whole.parent.exists()
+    (left_out,) = [line for line in lines if line.startswith("not recorded: ")]
+    assert left_out == "not recorded: drawn (drawn)"
+
+
+def _run_one(
+    forker: Forker, place: _Place, args: Sequence[object], stdout: str | None = None, home: Path | None = None
+) -> Done:
+    (done,) = _run(forker, place, [args], stdout, home)
     return done
 
 
-def _run(forker: Forker, place: _Place, lines: Sequence[Sequence[object]], stdout: str | None = None) -> list[Done]:
+def _run(
+    forker: Forker,
+    place: _Place,
+    lines: Sequence[Sequence[object]],
+    stdout: str | None = None,
+    home: Path | None = None,
+) -> list[Done]:
     names = {"{folder}": place.folder, "{clip}": place.clip, "{config}": place.config}
 
     def filled(part: object) -> str:
@@ -302,5 +345,6 @@ def _run(forker: Forker, place: _Place, lines: Sequence[Sequence[object]], stdou
         return text
 
     environment = {"SECRET": _HIDDEN, "XDG_DATA_HOME": str(place.folder), "XDG_CACHE_HOME": str(place.folder)}
+    environment |= {"HOME": str(home), "PYTHONPATH": str(ROOT)} if home else {}
     words = [[filled(part) for part in line] for line in lines]
     return forker.run(Command(words, powerless=True, stdout=stdout, environment=environment, folder=str(place.folder)))

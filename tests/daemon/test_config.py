@@ -18,6 +18,7 @@ from daemon.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
+RECORDED = GOOD.replace("synthetic", "av, url: 'rtsp://h/1', record: RECORD") + "record: {stores: {a: {path: x}}}\n"
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,18 @@ GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
         (GOOD.replace(", type: synthetic", ""), "sources[0]", "missing key `type`: it is one of av, camera, synthetic"),
         (GOOD.replace("demo.onnx", "x, confidence: 40"), "model.confidence", "a number between 0 and 1, not 40"),
         (GOOD.replace("demo.onnx", "x, input_size: [9]"), "model.input_size", "not a list of 1"),
+        (GOOD + "record: {stores: {a/b: {path: x}}}\n", "record.stores", "letters, digits"),
+        (
+            GOOD + "record: {stores: {a: {path: x}, b: {path: x/y}}}\n",
+            "record.stores.b.path",
+            "within the folder of 'a'",
+        ),
+        (GOOD + "record: {stores: {a: {path: x, max_gib: 0}}}\n", "record.stores.a.max_gib", "above 0"),
+        (GOOD.replace("synthetic", "synthetic, record: continuous"), "sources[0].record", "encoded from a camera"),
+        (GOOD.replace("synthetic", "av, url: a.mp4, record: events"), "sources[0].record", "encoded from a camera"),
+        (RECORDED.replace("RECORD", "{stores: [b]}"), "sources[0].record.stores", "named 'b': there are a"),
+        (RECORDED.replace("RECORD", "{url: main.mp4}"), "sources[0].record.url", "rtsp://192.0.2.10/main"),
+        (RECORDED.replace("RECORD", "{pre_s: 500}"), "sources[0].record.pre_s", "between 0 and 120"),
         ("model: {path: x}\nsources: {cam: {type: av}}\n", "sources", "a list: begin each of its items with -"),
         ("model: {path: x}\nsources:\n  - id: cam\n\ttype: av\n", "line 4", "indent with spaces"),
         ("model: {path: x: y}\n", "line 1, column 16", "not YAML"),
@@ -272,6 +285,9 @@ def test_a_plain_off_is_no_boolean() -> None:
     text = GOOD + "publisher: {masks: off}\nevents: {journal: off}\ngpu: {mps: off}\nadmission: off\n"
     parsed = parse(text)
     assert (parsed.publisher.masks, parsed.events.journal, parsed.gpu.mps, parsed.admission) == ("off",) * 4
+    urls = "record: {mode: off}\nsources:\n  - {id: a, type: av, url: x, record: off}\n"
+    parsed = parse(f"{GOOD[: GOOD.index('sources')]}{urls}  - {{id: b, type: av, url: x, record: {{mode: off}}}}\n")
+    assert [parsed.record.mode, *(source.recording.mode for source in parsed.sources)] == ["off"] * 3
 
 
 def test_admission_and_lossless_exclude_each_other() -> None:

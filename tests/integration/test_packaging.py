@@ -112,7 +112,8 @@ def test_the_configuration_for_kubernetes_is_one(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.needs("promtool")
 def test_rules_and_panels_ask_for_figures_that_exist() -> None:
     subprocess.run(["promtool", "check", "rules", str(ROOT / "deploy/alerts.yaml")], check=True, capture_output=True)
-    exposition = "".join((ROOT / f"daemon/http/{name}.py").read_text() for name in ("exposition", "fleet_exposition"))
+    files = ("exposition", "fleet_exposition", "recording_exposition")
+    exposition = "".join((ROOT / f"daemon/http/{name}.py").read_text() for name in files)
     texts = [(ROOT / "deploy" / name).read_text() for name in ("alerts.yaml", "grafana.json")]
     assert json.loads(texts[1])["panels"]
     for name in {name for text in texts for name in re.findall(r"lookout_[a-z_]+", text)}:
@@ -132,12 +133,50 @@ def test_the_alert_for_lost_events_fires(tmp_path: Path, series: str, minute: in
     summary = "The journal of host:9105 loses events: its disk may be full or slow"
     alert = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
     expected = {"eval_time": f"{minute}m", "alertname": "LookoutLosesEvents", "exp_alerts": [alert] if fires else []}
-    samples = [{"series": 'lookout_journal_lost_events_total{instance="host:9105"}', "values": series}]
-    test = {"interval": "1m", "input_series": samples, "alert_rule_test": [expected]}
-    file = tmp_path / "test.yaml"
+    _evaluate(tmp_path, {'lookout_journal_lost_events_total{instance="host:9105"}': series}, [expected])
+
+
+def _evaluate(folder: Path, series: dict[str, str], expected: list[dict[str, object]]) -> None:
+    samples = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": samples, "alert_rule_test": expected}
+    file = folder / "test.yaml"
     file.write_text(yaml.safe_dump({"rule_files": [str(ROOT / "deploy/alerts.yaml")], "tests": [test]}))
     done = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.needs("promtool")
+def test_the_alerts_of_recordings_fire(tmp_path: Path) -> None:
+    """A store that is away, seconds that are missing though they were wanted, and a disk that others fill."""
+    gap, free = "lookout_recording_gap_seconds_total", "lookout_recording_store_free_bytes"
+    series = {
+        'lookout_recording_store_up{store="nas", cause="store_away"}': "_x4 0x25",
+        'lookout_recording_store_up{store="nas"}': "1x4 stale",
+        f'{gap}{{store="main", source="door", cause="disk_slow"}}': "0x5 60x25",
+        f'{gap}{{store="main", source="door", cause="no_event"}}': "0+60x30",
+        f'{free}{{store="main"}}': "3x9 1x21",
+        'lookout_recording_store_min_free_bytes{store="main"}': "2x30",
+    }
+    found: dict[str, tuple[int, int, dict[str, str], str]] = {
+        "LookoutStoreIsNotWritten": (
+            4, 6, {"store": "nas", "cause": "store_away", "severity": "critical"},
+            "Nothing is recorded into nas of : store_away",
+        ),
+        "LookoutRecordsWithGaps": (
+            5, 7, {"store": "main", "source": "door", "cause": "disk_slow", "severity": "warning"},
+            "Seconds of door are not in main: disk_slow",
+        ),
+        "LookoutStoreRunsFull": (
+            18, 21, {"store": "main", "severity": "warning"},
+            "The disk of main has less than min_free_gib: what fills it is no recording, or locked",
+        ),
+    }  # fmt: skip
+    expected: list[dict[str, object]] = []
+    for name, (before, after, labels, summary) in found.items():
+        alert = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
+        expected.append({"eval_time": f"{before}m", "alertname": name, "exp_alerts": []})
+        expected.append({"eval_time": f"{after}m", "alertname": name, "exp_alerts": [alert]})
+    _evaluate(tmp_path, series, expected)
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])

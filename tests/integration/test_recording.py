@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from daemon.recording.records import Gap
-from lookoutd.messages import Clip, Event, Message
+from lookoutd.messages import Clip, Detections, Event, Message
 from tests.support import clips
 from tests.support.daemon import Lookout, all_of, is_state, receive_until, wait_until
 from tests.support.recorded import SECOND, encoded, pictures_of
@@ -41,21 +41,23 @@ def servers(videos: Mapping[str, Path]) -> Iterator[Mapping[str, RtspServer]]:
 )
 def test_every_packet_is_in_the_files_once(tmp_path: Path, folder_of_all: Path, processes: int, seconds: int) -> None:
     """In the order in which the server sent them, of the stream that is analysed or of another one. Files play while
-    they are written."""
+    they are written. Beside them lie the boxes that were sent of their pictures."""
     videos = {kind: encoded(folder_of_all, kind, seconds=seconds) for kind in _KINDS}
     with servers(videos) as served:
         urls = {kind: served[kind].url(kind) for kind in _KINDS}
         sources: list[dict[str, Any]] = [{"id": kind, "type": "av", "url": url} for kind, url in urls.items()]
         sources.append({"id": "main", "type": "av", "url": urls["h264"], "record": {"url": urls["hevc"]}})
-        config = _config(tmp_path, sources, capture_processes=processes, record={"mode": "continuous"})
+        config = _config(
+            tmp_path, sources, capture_processes=processes, record={"mode": "continuous"}, tracking={"enabled": True}
+        )
         stored, names = Stored(tmp_path / "store"), [row["id"] for row in sources]
-        with Lookout(tmp_path, config) as lookout, lookout.subscribe("status") as subscriber:
-            receive_until(subscriber, all_of(*(is_state(name, "up") for name in names)))
+        with Lookout(tmp_path, config) as lookout, lookout.subscribe("status", "detections") as subscriber:
+            messages = receive_until(subscriber, all_of(*(is_state(name, "up") for name in names)))
             for much in (1.5, 3.0):
                 wait_until(lambda: all(stored.recorded_s(name) > much for name in names), f"{much} s are written")  # noqa: B023
                 assert all(stored.check_plays(stored.files(name)[-1].path) for name in names)
             ends = all_of(*(is_state(name, "down") for name in names))
-            receive_until(subscriber, ends, timeout_s=seconds + 60)
+            messages += receive_until(subscriber, ends, timeout_s=seconds + 60)
             wait_until(lambda: all(_ends_with(stored, name) for name in names), "the first connections are written")
             assert lookout.stop() == 0
             assert "Traceback" not in lookout.log()
@@ -63,11 +65,31 @@ def test_every_packet_is_in_the_files_once(tmp_path: Path, folder_of_all: Path, 
         sent = pictures_of(videos[_KINDS[2] if name == "main" else name])
         first, *later = stored.packets(name).values()
         assert [packet.units for packet in first] == sent, name
+        _check_boxes(stored, name, [row for row in messages if isinstance(row, Detections) and row.source == name])
         for session in later:  # began while this one was looked at
             assert [packet.units for packet in session] == sent[: len(session)], name
         assert {gap.cause for gap in stored.gaps(name)} <= {"source_down", "daemon_down"}
         stored.check_whole(name)
     stored.check_sound()
+
+
+def _check_boxes(stored: Stored, source: str, messages: list[Detections]) -> None:
+    """Each message has its boxes beside the picture, if it is recorded; of another stream all have."""
+    seen, recorded = stored.seen(source), stored.packets(source)
+    pictures = {(session, round(packet.pts / 1e6)) for session, rows in recorded.items() for packet in rows}
+    wanted = [row for row in messages if source == "main" or (row.session, round((row.pts or 0) / 1e6)) in pictures]
+    assert len(wanted) > 0.8 * len(messages) > 50
+    for row in wanted:
+        if row.pts is None or (row.session, row.pts) not in seen:
+            assert source == "main" or row.pts is None, row  # its other stream may have begun later
+            continue
+        one = seen[row.session, row.pts]
+        assert (one.frame.seq, one.frame.captured_at, one.frame.clock) == (row.seq, row.captured_at, row.clock)
+        assert one.tracks is not None
+        ids = [id or None for id in one.tracks.id.tolist()]
+        found = zip(one.xyxy.tolist(), one.confidence.tolist(), one.class_id.tolist(), ids)
+        assert [*found] == [([*box.box], box.confidence, box.class_id, box.track_id) for box in row.detections]
+        assert one.served.model == row.model
 
 
 def test_an_event_has_its_clip(tmp_path: Path, folder_of_all: Path) -> None:
@@ -102,7 +124,8 @@ def test_an_event_has_its_clip(tmp_path: Path, folder_of_all: Path) -> None:
         assert abs(clip.begin - first + SECOND) < SECOND // 5  # clocks of an event and of a packet
         assert abs(clip.end - last - SECOND // 2) < SECOND // 5
         assert clip.covered >= 0.99 * (clip.end - clip.begin)
-        within = [row for row in rows if row.end > clip.begin and row.begin < clip.end]
+        soon = SECOND // 100  # two clocks are read one after the other
+        within = [row for row in rows if row.end > clip.begin + soon and row.begin < clip.end - soon]
         assert not any(isinstance(row, Gap) for row in within), within
     assert {row.cause for row in rows if isinstance(row, Gap)} == {"source_down", "no_event"}
     stored.check_sound()

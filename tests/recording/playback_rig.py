@@ -50,6 +50,7 @@ class Recorded:
         self.open = self._begun(20)
         self.index.add_file(self.open.facts, self.open.head.gaps)
         self.begin = self.files[0].begin
+        self.first = scan(self.store, self.files[0].path)
         self.index.put_claim(Claim("door", "e1", self.begin + 11 * SECOND, self.begin + 14 * SECOND, "ready"))
 
     def add(self, facts: FileFacts) -> None:

@@ -53,6 +53,12 @@ class Rig:
         self.writer = RingWriter(self.ring.fd)
         self.start()
 
+    def begin_ring(self) -> None:
+        """The source is added again to the daemon that is there."""
+        self.ring = Ring("test", self.ring_bytes)
+        self.writer = RingWriter(self.ring.fd)
+        self.recorder.record("door", self.settings, self.ring.fd)
+
     def start(self, down_since: int | None = None) -> None:
         """Another process records from here on."""
         place = StorePlace(str(self.folder), False, self.rules, None, down_since)

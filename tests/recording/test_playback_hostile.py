@@ -15,7 +15,7 @@ from tests.recording.playback_rig import OPERATE, VIEW, Recorded, recorded, serv
 from tests.support.asgi import InProcess
 
 _API = b"/api/v1/recordings"
-_FEW, _MANY = 1_000, 10_000
+_FEW, _MANY, _DAMAGED = 1_000, 10_000, 40
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,25 @@ def _try(client: InProcess, rig: Recorded, count: int, seed: int) -> None:
 
 def test_no_hostile_request_is_served(client: InProcess, rig: Recorded) -> None:
     _try(client, rig, _FEW, 50)
+
+
+def test_a_damaged_file_is_no_failure_of_ours(client: InProcess, rig: Recorded) -> None:
+    """Whatever byte of its tables is wrong: it is shown as far as it goes, or refused."""
+    chance, path = random.Random(52), rig.path / rig.files[0].path
+    whole = path.read_bytes()
+    tables = [*range(rig.first.beginning), *range(rig.first.fragments[0].offset, rig.first.fragments[0].offset + 900),
+              *range(rig.first.end, len(whole))]  # fmt: skip
+    try:
+        for _ in range(_DAMAGED):
+            damaged = bytearray(whole)
+            for at in chance.sample(tables, 3):
+                damaged[at] = chance.randrange(256)
+            path.write_bytes(damaged[: chance.choice((len(whole), len(whole), rig.first.end, chance.choice(tables)))])
+            for what in _valid(rig)[2:5]:
+                answer = _send(client, replace(what, token=VIEW.encode()))
+                assert answer.status in (200, 404, 409, 503), (what, answer)
+    finally:
+        path.write_bytes(whole)
 
 
 @pytest.mark.long

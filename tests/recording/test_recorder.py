@@ -48,6 +48,22 @@ def test_each_packet_is_in_the_files_once_although_recorders_are_killed(tmp_path
     assert is_whole(rig)
 
 
+def test_a_source_that_is_added_again_begins_anew(tmp_path: Path, camera: Clip) -> None:
+    """Numbers of packets begin anew in its ring, whoever is killed then."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(20)
+    rig.recorder.forget("door", "off", "the source was removed")
+    rig.begin_ring()
+    rig.connect("bbbb")
+    rig.send(1)
+    rig.kill()
+    rig.start()
+    rig.send(9)
+    rig.finish()
+    assert rig.shape() == [("recorded", 30.0)]
+    assert [*rig.packets()] == sent(camera, 300) + sent(camera, 150)
+
+
 def test_a_second_that_is_not_there_says_why(tmp_path: Path, camera: Clip) -> None:
     """A camera that goes and comes back in the middle of a group; one that pauses; a recorder that is stopped."""
     rig = Rig(tmp_path / "store", camera)

@@ -122,6 +122,8 @@ def as_yaml(value: object) -> str:
         return f"[{', '.join(map(as_yaml, value))}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key}: {as_yaml(item)}' for key, item in value.items())}}}"
+    if isinstance(value, msgspec.Struct):
+        return as_yaml(msgspec.structs.asdict(value))
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int | float):
@@ -143,3 +145,5 @@ def _structs_in(kind: types.Type) -> Iterator[Struct]:
             yield from _structs_in(each)
     elif isinstance(kind, types.ListType):
         yield from _structs_in(kind.item_type)
+    elif isinstance(kind, types.DictType):
+        yield from _structs_in(kind.value_type)

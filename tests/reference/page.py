@@ -33,13 +33,14 @@ _TAIL = """\
 """
 _COLUMNS = "| key | value | default | |\n|---|---|---|---|"
 _DEEPEST = 4  # level of a heading that the site has a link to
+_SECTIONS = {key.structs[0]: key.name for key in keys_of(Config) if key.is_section}
 
 
 def page() -> str:
     """The text of the page."""
     parts = [_HEAD, "## Keys at the top\n", _table(keys_of(Config), "")]
     for key in keys_of(Config):
-        if key.structs:
+        if key.structs and not _section_of_items(key):
             parts += _mapping(key, key.name, 2)
     return "\n".join([*parts, _TAIL])
 
@@ -82,8 +83,14 @@ def _table(keys: Sequence[Key], path: str) -> str:
 
 def _value(key: Key, path: str) -> str:
     """The allowed values, with a link to the table of a mapping."""
-    anchor = f"{path}.{key.name}".replace(".", "")
-    return _plain(_allowed(key.type)).replace("a mapping", f"[a mapping](#{anchor})" if key.structs else "a mapping")
+    anchor = _section_of_items(key) or f"{path}.{key.name}".replace(".", "")
+    before, found, after = _plain(_allowed(key.type)).rpartition("a mapping")  # of a mapping by names, its items
+    return f"{before}[{found}](#{anchor}){after}" if found and key.structs else f"{before}{found}{after}"
+
+
+def _section_of_items(key: Key) -> str | None:
+    """The section whose keys the items of a mapping by names have."""
+    return _SECTIONS.get(key.structs[0]) if isinstance(key.type, types.DictType) and key.structs else None
 
 
 def _default(key: Key) -> str:

@@ -20,6 +20,8 @@ from daemon.recording.records import FileFacts, Gap
 from daemon.recording.scan import scan
 from daemon.recording.store import Store
 from daemon.recording.timeline import Span
+from daemon.recording.tracks.records import SeenFrame
+from daemon.recording.tracks.track_file import read_tracks
 from tests.support.recorded import SECOND, pictures_of, played
 
 
@@ -75,6 +77,18 @@ class Stored:
                 rows = [Packet(pts + head.first_pts - times[0], pictures)
                         for pts, pictures in zip(times, pictures_of(store.path / facts.path))]  # fmt: skip
                 found.setdefault(head.session, []).extend(rows)
+        return found
+
+    def seen(self, source: str) -> dict[tuple[str, int], SeenFrame]:
+        """The analysed pictures that lie beside the files of a source, by session and pts."""
+        found: dict[tuple[str, int], SeenFrame] = {}
+        with self._opened() as (store, index):
+            for facts in index.files(source):
+                with suppress(FileNotFoundError):  # nothing was seen in so short a one
+                    for one in read_tracks(store, facts):
+                        if isinstance(one, SeenFrame) and one.frame.pts is not None:  # the first of a camera has none
+                            assert (one.frame.session, one.frame.pts) not in found
+                            found[one.frame.session, one.frame.pts] = one
         return found
 
     def check_whole(self, source: str, begin: int | None = None, end: int | None = None) -> list[Span | Gap]:

@@ -150,7 +150,7 @@ class SupervisedProcess(ThreadPart):
 
     @property
     def farewell(self) -> ProcessMessage:
-        """What makes the process end."""
+        """The message that makes the process end."""
         raise NotImplementedError
 
     # --- the thread ------------------------------------------------------------------------------------------------

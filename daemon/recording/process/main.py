@@ -33,6 +33,7 @@ from daemon.recording.process.protocol import (
     Record,
     Stop,
     ToRecorder,
+    Tracks,
 )
 from daemon.recording.recorder import Recorder, StorePlace
 from daemon.recording.source_recorder import SourceRecorder
@@ -127,6 +128,11 @@ class _RecorderProcess:
                 recorder.record(message.source, message.settings, fd)
             except (LookoutError, OSError) as error:
                 log.error("a source cannot be recorded", source=message.source, reason=str(error))
+        elif isinstance(message, Tracks) and fd is not None:
+            try:
+                recorder.use_tracks(fd)
+            except (LookoutError, OSError) as error:
+                log.error("boxes are not recorded", reason=str(error))
         elif isinstance(message, Configure):
             recorder.configure(message.source, message.settings)
         elif isinstance(message, Forget):

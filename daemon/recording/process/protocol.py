@@ -48,11 +48,15 @@ class Claimed(ProcessMessage, frozen=True, tag=5):
     claim: Claim
 
 
+class Tracks(ProcessMessage, frozen=True, tag=7):
+    """Take the analysed pictures of all sources from a ring; its descriptor comes with this."""
+
+
 class Stop(ProcessMessage, frozen=True, tag=6):
     """Finish all files, and end."""
 
 
-ToRecorder = Record | Configure | Forget | Noted | Claimed | Stop
+ToRecorder = Record | Configure | Forget | Noted | Claimed | Stop | Tracks
 
 # --- from the process ------------------------------------------------------------------------------------------------
 

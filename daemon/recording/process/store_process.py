@@ -26,6 +26,7 @@ from daemon.recording.process.protocol import (
     Noted,
     Record,
     Stop,
+    Tracks,
 )
 from daemon.recording.ring import Ring
 from daemon.recording.source_recorder import Account, Settings
@@ -61,17 +62,24 @@ class StoreProcess(SupervisedProcess):
 
     Args:
         tell: called by the thread of this part with each clip that begins or is over, and with changes of the figures.
+        tracks: the ring of analysed pictures.
     """
 
     def __init__(
-        self, name: str, order: RecorderOrder, tell: Callable[[ClipTold | StoreFigures], None], runtime: Runtime
+        self,
+        name: str,
+        order: RecorderOrder,
+        tell: Callable[[ClipTold | StoreFigures], None],
+        tracks: Ring,
+        runtime: Runtime,
     ) -> None:
         super().__init__(f"store-{name}", "daemon.recording.process.main", FromRecorder, _END_S, runtime)
-        self.store = name
+        self.store, self._tracks = name, tracks
         self._order, self._tell = order, tell
         self._wanted: dict[str, tuple[Settings, Ring]] = {}
         self._waiting: deque[tuple[ProcessMessage, Ring | None]] = deque()
         self._accounts: list[Account] = []  # for the next beat
+        self._heard_at = runtime.clock.utc_ns()
         self._figures = StoreFigures(name, "recorder_down", "it has not begun", 0, -1, ())
 
     # --- from any thread -------------------------------------------------------------------------------------------
@@ -126,6 +134,7 @@ class StoreProcess(SupervisedProcess):
 
     def on_begun(self, link: Link) -> None:
         self._waiting = deque(row for row in self._waiting if not isinstance(row[0], (Record, Configure)))
+        link.put(Tracks(), self._tracks)
         for source, (settings, ring) in self._wanted.items():
             link.put(Record(source, settings), ring)
 
@@ -141,6 +150,7 @@ class StoreProcess(SupervisedProcess):
         if isinstance(message, Beat):
             if message.uuid != self._order.place.uuid:
                 self._order = replace(self._order, place=replace(self._order.place, uuid=message.uuid))
+            self._heard_at = self._clock.utc_ns()
             accounts, self._accounts = tuple(self._accounts), []
             sizes = {"bytes": message.bytes, "free_bytes": message.free_bytes, "accounts": accounts}
             self._change(cause=message.cause, detail=message.detail, **sizes)
@@ -153,7 +163,7 @@ class StoreProcess(SupervisedProcess):
 
     def on_lost(self, reason: str, retry_in_s: float) -> None:  # noqa: ARG002 - what waits in the rings is written then
         self._accounts = []
-        place = replace(self._order.place, down_since=self._clock.utc_ns())
+        place = replace(self._order.place, down_since=self._heard_at)
         self._order = replace(self._order, place=place)
         self._change(cause="recorder_down", detail=reason)
 

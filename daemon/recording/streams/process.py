@@ -63,7 +63,7 @@ class StreamsProcess(SupervisedProcess):
         self._directory, self._order, self._tell = directory, order, tell
         self._wanted: Mapping[str, AvConfig] = {}
         self._next_numbers = itertools.count()
-        # What the process was told, by source.
+        # As the process was told, by source.
         self._numbers: dict[str, int] = {}
         self._configs: dict[str, AvConfig] = {}
         self._rings: dict[str, tuple[Ring, ...]] = {}
