@@ -122,7 +122,9 @@ class Trouble:
         """By a reload; also of sources that are added and removed."""
         for number, row in enumerate(self.sources):
             if self.chance.random() < 0.3:
-                self.sources[number] = self._source(number, self.chance.choice(_MODES)) | {"enabled": row.get("enabled", True)}
+                self.sources[number] = self._source(number, self.chance.choice(_MODES)) | {
+                    "enabled": row.get("enabled", True)
+                }
             if self.chance.random() < 0.1:
                 self.sources[number] = self.sources[number] | {"enabled": not row.get("enabled", True)}
         self._reload()
@@ -159,7 +161,9 @@ class Trouble:
         self.sources = [self._source(number, "continuous") for number in range(_CAMERAS)]
         self._reload()
         since = time_ns()
-        wait_until(lambda: all(self._is_recorded(row["id"], since) for row in self.sources), "all are recorded again", 120)
+        wait_until(
+            lambda: all(self._is_recorded(row["id"], since) for row in self.sources), "all are recorded again", 120
+        )
 
     def _is_recorded(self, source: str, since: int) -> bool:
         with suppress(StoreError):
@@ -203,7 +207,9 @@ def judge(trouble: Trouble, ended: int) -> list[str]:
             found = scan(store, path)
             here = sum(row.end - row.begin for row in found.fragments) / SECOND
             if abs(here - (found.facts.end - found.facts.begin) / SECOND) > _ALIKE_S:
-                problems.append(f"{path}: {here:.2f} s of video, {(found.facts.end - found.facts.begin) / SECOND:.2f} s long")
+                problems.append(
+                    f"{path}: {here:.2f} s of video, {(found.facts.end - found.facts.begin) / SECOND:.2f} s long"
+                )
     problems += [str(row) for row in stored.told("verify")["problems"]]
     log = trouble.lookout.log()
     problems += ["a traceback is in the log"] if "Traceback" in log else []
