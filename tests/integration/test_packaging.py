@@ -132,7 +132,11 @@ def test_the_alert_for_lost_events_fires(tmp_path: Path, series: str, minute: in
     labels = {"instance": "host:9105", "severity": "warning"}
     summary = "The journal of host:9105 loses events: its disk may be full or slow"
     alert = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
-    expected = {"eval_time": f"{minute}m", "alertname": "LookoutLosesEvents", "exp_alerts": [alert] if fires else []}
+    expected: dict[str, object] = {
+        "eval_time": f"{minute}m",
+        "alertname": "LookoutLosesEvents",
+        "exp_alerts": [alert] if fires else [],
+    }
     _evaluate(tmp_path, {'lookout_journal_lost_events_total{instance="host:9105"}': series}, [expected])
 
 
