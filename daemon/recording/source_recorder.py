@@ -22,7 +22,8 @@ from daemon.recording.tracks.records import TrackingSettings
 if TYPE_CHECKING:
     from daemon.recording.open_store import OpenStore
 
-_LATE_NS = 2_000_000_000  # an event may come so long after what it was seen in
+_LATE_NS = 10_000_000_000  # an event may come so long after what it was seen in
+_SETTLED_NS = 2_000_000_000  # most come sooner: a clip is told as ready then
 _STALL_NS = 2_000_000_000
 _STALL_PERIODS = 4
 _IDLE_NS = 10_000_000_000  # a file that gets nothing for so long is closed
