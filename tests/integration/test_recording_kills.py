@@ -17,9 +17,9 @@ import pytest
 from daemon.build import build
 from daemon.config.model import ModelConfig
 from daemon.config.publisher import PublisherConfig
-from daemon.config.recording import RecordConfig, SourceRecord, StoreConfig
+from daemon.config.recording import RecordConfig, StoreConfig
 from daemon.config.root import Config, check
-from daemon.config.sources import AvConfig, ReconnectConfig
+from daemon.config.sources import AvConfig, ReconnectConfig, SourceRecord
 from daemon.daemon import Daemon
 from daemon.redact import Url
 from daemon.seams import Seams

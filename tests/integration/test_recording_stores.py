@@ -13,9 +13,9 @@ import pytest
 from daemon.build import build
 from daemon.config.model import ModelConfig
 from daemon.config.publisher import PublisherConfig
-from daemon.config.recording import RecordConfig, SourceRecord, StoreConfig
+from daemon.config.recording import RecordConfig, StoreConfig
 from daemon.config.root import Config, check
-from daemon.config.sources import AvConfig, ReconnectConfig
+from daemon.config.sources import AvConfig, ReconnectConfig, SourceRecord
 from daemon.daemon import Daemon
 from daemon.recording.causes import Cause
 from daemon.redact import Url
