@@ -202,7 +202,7 @@ class SourceRecorder:
         first = self._held[0].item if self._held else None
         decided = first.begin_boot if isinstance(first, Chunk) else now_boot
         self.tracks.turn(to, now_boot, min(decided, self._assembled_boot(now_boot)), self._files.path)
-        return list(self.clips.take_over(min(decided, now_boot - _LATE_NS)))  # until then an event may ask for more
+        return list(self.clips.take_over(min(decided, now_boot - _SETTLED_NS)))
 
     def keep_books(self, to: OpenStore, now: int) -> None:
         """Every few seconds."""
