@@ -226,7 +226,7 @@ class SourceRecorder:
                 self._decide(to, None)
                 self._pass()
         finally:
-            self._files.close(to, "stopped")
+            self._files.close(to, "off" if cause == "off" else "stopped")
             self._files.note(now, cause, detail)
             self._commit()
             self._files.keep_books(to, now + 1)
