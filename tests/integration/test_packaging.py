@@ -131,8 +131,8 @@ def test_the_alert_for_lost_events_fires(tmp_path: Path, series: str, minute: in
     """Prometheus evaluates the rule over samples of a minute each."""
     labels = {"instance": "host:9105", "severity": "warning"}
     summary = "The journal of host:9105 loses events: its disk may be full or slow"
-    alert = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
-    expected = {"eval_time": f"{minute}m", "alertname": "LookoutLosesEvents", "exp_alerts": [alert] if fires else []}
+    alerts = [{"exp_labels": labels, "exp_annotations": {"summary": summary}}] if fires else []
+    expected: dict[str, object] = {"eval_time": f"{minute}m", "alertname": "LookoutLosesEvents", "exp_alerts": alerts}
     _evaluate(tmp_path, {'lookout_journal_lost_events_total{instance="host:9105"}': series}, [expected])
 
 
