@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -56,15 +56,16 @@ def open_recording(core: Core, owner: Callable[[str], Owner | None] | None) -> R
     recording = Recording(core, directory, stores, streams, owner, tap)
     for part in stores.values():
         life.add(part, Phase.STORES)
-    life.add(Steps("rings", join=lambda _: _close(directory, tap, tracks.values())), Phase.STORES)
+    life.add(Steps("rings", join=lambda _: _close(directory, tap, tracks)), Phase.STORES)
     life.add(streams, Phase.SOURCES)
     # After the processes have begun, before the sources do.
     life.add(Steps("recording", start=lambda: recording.configure(config)), Phase.SOURCES)
     return recording
 
 
-def _close(directory: RingDirectory, tap: TrackTap, rings: Iterable[Ring]) -> None:
-    """After the processes that read them have ended."""
+def _close(directory: RingDirectory, tap: TrackTap, tracks: Mapping[str, Ring]) -> None:
+    """All rings, after the processes that read them have ended."""
+    rings = [*tracks.values(), *(ring for store in tracks for ring in directory.of_store(store).values())]
     directory.close()
     tap.close()
     for ring in rings:

@@ -17,6 +17,7 @@ from daemon.recording.store import Store
 from daemon.recording.tracks.track_file import recover_tracks
 
 _AT_ONCE = 200  # files
+_NEWEST = 3  # of each source
 _Row = tuple[FileFacts, Sequence[Gap]]
 
 
@@ -86,13 +87,20 @@ def rebuild(store: Store, index: Index) -> Reconciled:
 
 
 def _rows(store: Store, paths: Iterator[str] | Sequence[str], done: Reconciled) -> Iterator[_Row]:
+    paths = [*paths]
+    # Boxes may come when a recording is whole already: its recorder was perhaps killed before they had their end.
+    newest = {
+        path for path, later in zip(paths, [*paths[_NEWEST:], *[""] * _NEWEST]) if _source(path) != _source(later)
+    }
     for path in paths:
         try:
             found = scan(store, path)
-            if found.tail is None:
+            is_left_over = found.tail is None
+            if is_left_over:
                 recovered = recover(store, path)
                 done.recovered += recovered is not None
                 found = recovered or scan(store, path)
+            if is_left_over or path in newest:
                 recover_tracks(store, path)
         except FileNotFoundError:
             continue
@@ -107,6 +115,10 @@ def _rows(store: Store, paths: Iterator[str] | Sequence[str], done: Reconciled) 
                 done.problems[path] = str(error)
                 continue
         yield found.facts, found.head.gaps
+
+
+def _source(path: str) -> str:
+    return path.partition("/")[0]
 
 
 def _is_removed(store: Store, path: str) -> bool:
