@@ -47,7 +47,7 @@ class Clip(msgspec.Struct):
 
 
 class ClipsState(msgspec.Struct):
-    """What another process must know of clips.
+    """The clips as another process must know them.
 
     Attributes:
         open: those that are not over.
