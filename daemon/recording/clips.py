@@ -47,7 +47,7 @@ class Clip(msgspec.Struct):
 
 
 class ClipsState(msgspec.Struct):
-    """The clips as another process must know them.
+    """The state of clips that another process must know.
 
     Attributes:
         open: those that are not over.

@@ -38,8 +38,8 @@ _TABLES: Final = (
     "CREATE INDEX files_by_source ON files (source, end)",
     "CREATE TABLE gaps (file TEXT NOT NULL, begin INTEGER NOT NULL, end INTEGER NOT NULL, source TEXT NOT NULL,"
     " cause TEXT NOT NULL, detail TEXT, PRIMARY KEY (file, begin)) WITHOUT ROWID",
-    "CREATE TABLE open_gaps (source TEXT PRIMARY KEY, begin INTEGER NOT NULL, end INTEGER NOT NULL,"
-    " cause TEXT NOT NULL, detail TEXT) WITHOUT ROWID",
+    "CREATE TABLE open_gaps (source TEXT NOT NULL, begin INTEGER NOT NULL, end INTEGER NOT NULL,"
+    " cause TEXT NOT NULL, detail TEXT, PRIMARY KEY (source, begin)) WITHOUT ROWID",
     "CREATE TABLE claims (source TEXT NOT NULL, event TEXT NOT NULL, begin INTEGER NOT NULL, end INTEGER NOT NULL,"
     " state TEXT NOT NULL, PRIMARY KEY (source, event)) WITHOUT ROWID",
     "CREATE TABLE clocks (boot_id TEXT NOT NULL, boot INTEGER NOT NULL, utc INTEGER NOT NULL, step INTEGER NOT NULL,"
@@ -99,13 +99,17 @@ class Index(IndexReader):
             db.execute("DELETE FROM gaps")
             _add(db, files())
 
-    def put_open_gap(self, source: str, gap: Gap | None) -> None:
-        """The gap that goes on, as far as it is known; None if there is none."""
+    def put_open_gaps(self, source: str, gaps: Sequence[Gap]) -> None:
+        """The gaps since the last file, as far as they are known; the last of them goes on."""
+        known = self.open_gaps(source)
         with self.writing() as db:
-            db.execute("DELETE FROM open_gaps WHERE source = ?", (source,))
-            if gap is not None:
-                row = source, gap.begin, gap.end, gap.cause, gap.detail
-                db.execute("INSERT INTO open_gaps VALUES (?, ?, ?, ?, ?)", row)
+            for gap in known:
+                if gap not in gaps:
+                    db.execute("DELETE FROM open_gaps WHERE source = ? AND begin = ?", (source, gap.begin))
+            for gap in gaps:
+                if gap not in known:
+                    row = source, gap.begin, gap.end, gap.cause, gap.detail
+                    db.execute("INSERT OR REPLACE INTO open_gaps VALUES (?, ?, ?, ?, ?)", row)
 
     def put_claim(self, claim: Claim) -> None:
         with self.writing() as db:

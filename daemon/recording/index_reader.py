@@ -86,12 +86,16 @@ class IndexReader:
         """Spans and gaps in order, without a hole, up to what is known; see `timeline.timeline`."""
         newest, entries = self.newest(source), self._entries(source, begin, end)
         since = min((entry.file.since for entry in entries), default=newest.since if newest else None)
-        return timeline(entries, begin, end, since=since, last=self.open_gap(source))
+        return timeline(entries, begin, end, since=since, after=self.open_gaps(source))
 
     def open_gap(self, source: str) -> Gap | None:
         """The gap that goes on, up to when it was last told of."""
-        rows = self._ask("SELECT begin, end, cause, detail FROM open_gaps WHERE source = ?", source)
-        return next((Gap(*row) for row in rows), None)
+        return next(reversed(self.open_gaps(source)), None)
+
+    def open_gaps(self, source: str) -> list[Gap]:
+        """Those since the last file."""
+        question = "SELECT begin, end, cause, detail FROM open_gaps WHERE source = ? ORDER BY begin"
+        return [Gap(*row) for row in self._ask(question, source)]
 
     def claims(self, source: str, begin: int, end: int) -> list[Claim]:
         question = "SELECT * FROM claims WHERE source = ? AND end > ? AND begin < ? ORDER BY begin, event"

@@ -184,9 +184,9 @@ class OpenStore:
             return 0
         return found.head.number + facts.packets if found.head.instance == instance else 0
 
-    def put_gap(self, source: str, gap: Gap | None) -> None:
+    def put_gaps(self, source: str, gaps: Sequence[Gap]) -> None:
         """The gap that goes on."""
-        self.index.put_open_gap(source, gap)
+        self.index.put_open_gaps(source, gaps)
 
     def close(self) -> None:
         self.index.close()

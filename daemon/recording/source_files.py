@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MINUTE_NS = 60_000_000_000
 _MAX_KEYLESS_NS = 2 * _MINUTE_NS
 _MAX_FILE_BYTES = 1 << 30
+_LASTING: Final = ("off", "fenced")  # causes of gaps that go on until the source is recorded again
 _SAME_NS = 1_000_000_000  # a shorter step to another stream is no gap
 
 
@@ -68,16 +69,20 @@ class SourceFiles:
         Returns:
             The number of the first packet that is in no file yet.
         """
-        last, going = to.last(self.source), to.index.open_gap(self.source)
+        last, going = to.last(self.source), to.index.open_gaps(self.source)
         self._last = last
-        self._since = last.since if last else (going.begin if going else now)
+        self._since = last.since if last else (going[0].begin if going else now)
         if self._is_new:
             self._is_new = False
             until = self._covered.until = last.end if last else self._since
-            if going is not None and going.begin >= until:
-                self._log.note(going.begin, going.cause, going.detail)
-            known = max(until, going.end if going else 0)
-            if known < now:
+            for gap in going:
+                if gap.end > until:
+                    self._log.note(max(gap.begin, until), gap.cause, gap.detail)
+            if not going and last is not None and last.reason == "off":  # the index was lost
+                self._log.note(until, "off")
+            known = max(until, going[-1].end if going else 0)
+            lasts = bool(self._log.notes) and self._log.notes[-1].cause in _LASTING
+            if known < now and not lasts:
                 self._log.note(known, "daemon_down")
             self._log.note(now, "source_down", "it has not connected yet")
             return 0
@@ -146,7 +151,7 @@ class SourceFiles:
             for gap in self._file.head.gaps:
                 self._gap_ns[gap.cause] += gap.end - gap.begin
             to.index.add_file(self._file.facts, self._file.head.gaps)
-            to.put_gap(self.source, None)
+            to.put_gaps(self.source, [])
         covered = self._covered
         covered.recorded_ns += max(0, chunk.end - max(chunk.begin, covered.until))
         covered.until = chunk.end
@@ -191,8 +196,7 @@ class SourceFiles:
         """The index knows how far it is, and why nothing is recorded now, also if all processes end at once."""
         if self._file is not None and self._file.fragments:
             to.index.add_file(self._file.facts, self._file.head.gaps)
-        gaps = self._open_gaps(now)
-        to.put_gap(self.source, msgspec.structs.replace(gaps[-1], begin=self._covered.until) if gaps else None)
+        to.put_gaps(self.source, self._open_gaps(now))
 
     def figures(self, now: int) -> tuple[int, dict[str, int], Gap | None]:
         """Ns recorded, ns of gaps by cause, and the gap that goes on."""

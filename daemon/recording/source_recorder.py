@@ -22,7 +22,8 @@ from daemon.recording.tracks.records import TrackingSettings
 if TYPE_CHECKING:
     from daemon.recording.open_store import OpenStore
 
-_LATE_NS = 2_000_000_000  # an event may come so long after what it was seen in
+_LATE_NS = 10_000_000_000  # an event may come so long after what it was seen in
+_SETTLED_NS = 2_000_000_000  # most come sooner: a clip is told as ready then
 _STALL_NS = 2_000_000_000
 _STALL_PERIODS = 4
 _IDLE_NS = 10_000_000_000  # a file that gets nothing for so long is closed
@@ -201,7 +202,7 @@ class SourceRecorder:
         first = self._held[0].item if self._held else None
         decided = first.begin_boot if isinstance(first, Chunk) else now_boot
         self.tracks.turn(to, now_boot, min(decided, self._assembled_boot(now_boot)), self._files.path)
-        return list(self.clips.take_over(min(decided, now_boot - _LATE_NS)))  # until then an event may ask for more
+        return list(self.clips.take_over(min(decided, now_boot - _SETTLED_NS)))
 
     def keep_books(self, to: OpenStore, now: int) -> None:
         """Every few seconds."""
@@ -225,7 +226,7 @@ class SourceRecorder:
                 self._decide(to, None)
                 self._pass()
         finally:
-            self._files.close(to, "stopped")
+            self._files.close(to, "off" if cause == "off" else "stopped")
             self._files.note(now, cause, detail)
             self._commit()
             self._files.keep_books(to, now + 1)

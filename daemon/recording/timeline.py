@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 def timeline(
-    entries: Iterable[Entry], begin: int, end: int, *, since: int | None = None, last: Gap | None = None
+    entries: Iterable[Entry], begin: int, end: int, *, since: int | None = None, after: Sequence[Gap] = ()
 ) -> list[Span | Gap]:
     """Spans and gaps in order, without a hole and without overlap, from `begin` up to what is known.
 
@@ -39,7 +39,7 @@ def timeline(
     Args:
         entries: all files with something within, and the next one, by their begin.
         since: when the first recording began; None if there is none.
-        last: that goes on since the last file.
+        after: since the last file.
     """
     entries = [*entries]
     # Where the clock was set back, a file tells of gaps before others that come before it here.
@@ -47,7 +47,7 @@ def timeline(
                 and entry.file.boot_id == other.file.boot_id for entry, other in pairwise(entries))  # fmt: skip
     every = [gap for entry in entries for gap in entry.gaps] if steps else []
     found: list[Span | Gap] = []
-    first = since if since is not None else (last.begin if last else begin)
+    first = since if since is not None else (after[0].begin if after else begin)
     at = _before(found, begin, min(first, end))
     for entry in entries:
         file = entry.file
@@ -61,10 +61,11 @@ def timeline(
             until = min(file.end, end)
             found.append(Span(at, until, file))
             at = until
-    if last is not None and at < end:
-        until = min(last.end, end)
+    for gap in after:
+        until = min(gap.end, end)
         if until > at:
-            found.append(Gap(at, until, last.cause, last.detail))
+            found.append(Gap(at, until, gap.cause, gap.detail))
+            at = until
     return found
 
 

@@ -150,7 +150,7 @@ def _config(folder: Path, sources: list[dict[str, Any]], record: dict[str, Any],
 
 def _ends_with(stored: Stored, source: str) -> bool:
     """Whether its first connection is over, and written."""
-    return bool(stored.files(source)) and stored.files(source)[0].reason is not None
+    return len({facts.session for facts in stored.files(source)}) > 1
 
 
 def _flashes(path: Path) -> None:

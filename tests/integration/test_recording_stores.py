@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from time import time_ns
 
@@ -18,6 +20,7 @@ from daemon.config.root import Config, check
 from daemon.config.sources import AvConfig, ReconnectConfig, SourceRecord
 from daemon.daemon import Daemon
 from daemon.recording.causes import Cause
+from daemon.recording.records import FileFacts
 from daemon.redact import Url
 from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
@@ -32,6 +35,7 @@ from tests.support.stored import Stored
 
 pytestmark = [pytest.mark.needs("ffmpeg", "rtsp"), pytest.mark.slow(3)]
 _LEAST_MIB = 8  # of a ring
+_FILES = int(os.environ.get("LOOKOUT_FILES", "400"))  # takes half an hour
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +141,93 @@ def test_a_store_on_a_loop_mount_hangs(tmp_path: Path, urls: Mapping[str, str], 
 
 def _is_recorder(process: psutil.Process) -> bool:
     return "daemon.recording.process.main" in process.cmdline()
+
+
+@pytest.mark.needs("loop mounts")
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize(("mib", "files"), [(24, 2), pytest.param(64, _FILES, marks=pytest.mark.long)])
+def test_a_store_on_a_loop_mount_is_small(tmp_path: Path, urls: Mapping[str, str], mib: int, files: int) -> None:
+    """The oldest goes, and what is locked stays, so that there is always room; only when others have taken it, nothing
+    is recorded for a while, which is one gap. LOOKOUT_FILES=100 ends after so many files have gone."""
+    with small_disk(tmp_path, mib) as disk, _recording(urls, main=_store(disk.folder)) as app:
+        stored = Stored(disk.folder)
+        with Subscriber(app.endpoint, kinds=["status", "stores"]) as subscriber:
+            _are_up(subscriber)
+            wait_until(lambda: any(row.reason for row in stored.files("heavy")), "a file is whole")
+            first = stored.files("heavy")[0]
+            lock = _lock(stored, first)
+            gone: set[str] = set()
+            known = {row.id for row in stored.files("heavy")}
+
+            def has_lost(count: int) -> bool:
+                there = {row.id for row in stored.files("heavy")}
+                known.update(there)
+                gone.update(known - there)
+                return len(gone) >= count
+
+            wait_until(lambda: has_lost(files), "the oldest go", 60 + 10 * files)
+            assert first.id not in gone
+            there = stored.files("heavy")
+            assert min(row.end for row in there if row.id != first.id) > first.end
+            while message := subscriber.receive(0):
+                assert not _is_told("main", "disk_full")(message)
+            foreign = disk.folder / "foreign"
+            with foreign.open("ab", buffering=0) as file:
+
+                def is_full() -> bool:
+                    with suppress(OSError):
+                        while file.write(bytes(1 << 18)):
+                            pass
+                    return _lost_packets(app, "heavy", "main") > 0
+
+                wait_until(is_full, "nothing more can go")
+            receive_until(subscriber, _is_told("main", "disk_full"))
+            foreign.unlink()
+            freed = time_ns()
+            receive_until(subscriber, _is_told("main", None))
+            wait_until(lambda: stored.files("heavy")[-1].end > freed + SECOND, "it is recorded again")
+            assert app.stop() == 0
+        for source in ("light", "heavy"):
+            stored.check_whole(source)
+            full = [gap for gap in stored.gaps(source) if gap.cause == "disk_full"]
+            assert len(full) <= 1, full
+        assert {gap.cause for gap in stored.gaps("heavy")} == {"source_down", "expired", "disk_full", "daemon_down"}
+        assert [row["id"] for row in stored.told("list", "--locks")] == [lock]
+        assert first in stored.files("heavy")
+        stored.check_sound()
+
+
+def _lock(stored: Stored, facts: FileFacts) -> str:
+    begin, end = (_words(at) for at in (facts.begin + SECOND // 10, facts.end - SECOND // 10))
+    told = stored.told("lock", facts.source, "--from", begin, "--to", end, "--reason", "theft")
+    return str(told["id"])
+
+
+def _words(utc: int) -> str:
+    return datetime.fromtimestamp(utc / SECOND, timezone.utc).isoformat()
+
+
+def test_a_lost_index_is_made_anew(tmp_path: Path, urls: Mapping[str, str]) -> None:
+    """While it is recorded: spans, gaps and locks are those of before, to the byte."""
+    folder = tmp_path / "store"
+    stored = Stored(folder)
+    with _recording(urls, main=_store(folder)) as app, Subscriber(app.endpoint, kinds=["status"]) as subscriber:
+        _are_up(subscriber)
+        wait_until(lambda: sum(bool(row.reason) for row in stored.files("heavy")) > 1, "files are whole")
+        lock = _lock(stored, stored.files("heavy")[0])
+        until = _words(stored.files("heavy")[-1].begin)
+        rows = [("list", "heavy"), ("gaps", "heavy"), ("gaps", "light")]  # a file of `light` grows meanwhile
+        looks = [("list", "--locks"), *((*row, "--to", until) for row in rows)]
+        before = [stored.run(*words, "--json") for words in looks]
+        for name in folder.glob("index.sqlite*"):
+            name.unlink()
+        stored.run("rebuild")
+        assert [stored.run(*words, "--json") for words in looks] == before
+        known = len(stored.files("heavy"))
+        wait_until(lambda: len(stored.files("heavy")) > known, "it goes on")
+        assert app.stop() == 0
+    assert lock in before[0]
+    before = [stored.run(*words[:2], "--json") for words in looks]
+    stored.run("rebuild")
+    assert [stored.run(*words[:2], "--json") for words in looks] == before
+    stored.check_sound()

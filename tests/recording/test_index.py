@@ -76,7 +76,7 @@ def test_every_instant_is_a_span_or_has_a_cause(store: Store, index: Index, file
     for begin in (3, 13, 23, 33):
         expected += [(begin, begin + 7, down), (begin + 7, begin + 10, "recorded")]
     assert _said(index) == expected
-    index.put_open_gap("door", Gap(files[-1].end, files[-1].end + 4 * SECOND, "store_hung", "no answer"))
+    index.put_open_gaps("door", [Gap(files[-1].end, files[-1].end + 4 * SECOND, "store_hung", "no answer")])
     assert _said(index) == [*expected, (43, 47, "store_hung")]
     for gone in files[1:3]:
         os.unlink(store.path / gone.path)
@@ -110,7 +110,7 @@ def test_an_index_that_is_lost_while_recording_is_the_same_again(store: Store, i
         assert index.file(facts.id) == facts == reader.file(facts.id)
         assert len(index.files()) == 6
     os.unlink(store.path / NAME)
-    index.put_open_gap("door", None)
+    index.put_open_gaps("door", [])
     assert index.is_behind
     reconcile(store, index)
     assert not index.is_behind

@@ -91,6 +91,45 @@ def test_a_second_that_is_not_there_says_why(tmp_path: Path, camera: Clip) -> No
     assert is_whole(rig)
 
 
+def test_all_causes_of_a_gap_outlive_the_daemon(tmp_path: Path, camera: Clip) -> None:
+    """The camera was down before the daemon was, and recording was off after that, for days that nobody counted."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.recorder.note("door", rig.clock.utc_ns(), "source_down", "no answer")
+    rig.wait(20)
+    rig.finish()
+    rig.wait(60, turns=False)
+    rig.begin_daemon()
+    rig.recorder.turn()
+    rig.send(2, skip=True)
+    rig.recorder.forget("door", "off", "it was switched off")
+    rig.finish()
+    rig.wait(600, turns=False)
+    rig.begin_daemon()
+    rig.connect("bbbb")
+    rig.send(5)
+    rig.finish()
+    causes = [("source_down", 20.0), ("daemon_down", 60.0), ("source_down", 2.0), ("off", 600.0)]
+    assert rig.shape() == [("recorded", 5.0), *causes, ("recorded", 5.0)]
+    assert is_whole(rig)
+
+
+def test_a_switched_off_source_is_known_as_such_without_an_index(tmp_path: Path, camera: Clip) -> None:
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.recorder.turn()
+    rig.recorder.forget("door", "off", "it was switched off")
+    rig.finish()
+    for path in rig.folder.glob("index.sqlite*"):
+        path.unlink()
+    rig.wait(60, turns=False)
+    rig.begin_daemon()
+    rig.connect("bbbb")
+    rig.send(5)
+    rig.finish()
+    assert rig.shape() == [("recorded", 5.0), ("off", 60.0), ("recorded", 5.0)]
+
+
 def test_a_clip_has_what_was_written_before_its_event_came(tmp_path: Path, camera: Clip) -> None:
     """Also where a recorder is killed in between."""
     rig = Rig(tmp_path / "store", camera)

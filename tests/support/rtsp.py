@@ -25,20 +25,30 @@ def is_supported() -> bool:
 
 
 class RtspServer:
-    """One server process; `kill` and `start` as often as a test likes, always on the same port."""
+    """One server process; `kill` and `start` as often as a test likes, always on the same port.
+
+    Args:
+        codec: of the clips: h264 or h265.
+    """
 
     def __init__(
         self, clips: dict[str, Path], auth: str | None = None, codec: str = "h264", *, udp_alone: bool = False
     ) -> None:
         self.port = free_port()
-        self._arguments = [str(self.port), "--codec", codec, *(["--auth", auth] if auth else [])]
-        self._arguments += ["--udp"] if udp_alone else []
-        self._arguments += [f"{name}={clip}" for name, clip in clips.items()]
+        self._options = ["--auth", auth] if auth else []
+        self._options += ["--udp"] if udp_alone else []
+        self._arguments = list[str]()
+        self.serve(clips, codec)
         self._process: subprocess.Popen[str] | None = None
         self.start()
 
     def url(self, name: str, credentials: str = "") -> str:
         return f"rtsp://{credentials}{'@' if credentials else ''}127.0.0.1:{self.port}/{name}"
+
+    def serve(self, clips: dict[str, Path], codec: str) -> None:
+        """Have these clips from the next start on."""
+        rows = [f"{name}={clip}" for name, clip in clips.items()]
+        self._arguments = [str(self.port), "--codec", codec, *self._options, *rows]
 
     def start(self) -> None:
         self._process = subprocess.Popen([PYTHON, str(_SCRIPT), *self._arguments], stdout=subprocess.PIPE, text=True)

@@ -84,10 +84,11 @@ class Stored:
         found: dict[tuple[str, int], SeenFrame] = {}
         with self._opened() as (store, index):
             for facts in index.files(source):
-                for one in read_tracks(store, facts):
-                    if isinstance(one, SeenFrame) and one.frame.pts is not None:  # the first one of a camera has none
-                        assert (one.frame.session, one.frame.pts) not in found
-                        found[one.frame.session, one.frame.pts] = one
+                with suppress(FileNotFoundError):  # nothing was seen in so short a one
+                    for one in read_tracks(store, facts):
+                        if isinstance(one, SeenFrame) and one.frame.pts is not None:  # the first of a camera has none
+                            assert (one.frame.session, one.frame.pts) not in found
+                            found[one.frame.session, one.frame.pts] = one
         return found
 
     def check_whole(self, source: str, begin: int | None = None, end: int | None = None) -> list[Span | Gap]:

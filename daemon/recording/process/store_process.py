@@ -34,7 +34,7 @@ from daemon.system.runtime import Runtime
 
 log = structlog.get_logger(__name__)
 _SILENT_NS = 5_000_000_000  # without a sign of life for so long its store hangs
-_END_S = 2.0
+_END_S = 4.0
 _MAX_WAITING = 100_000  # messages
 
 

@@ -14,7 +14,7 @@ import msgspec
 from daemon.recording.errors import StoreFullError
 from daemon.recording.tracks.codec import StoredFrame
 from daemon.recording.tracks.records import Labels, StateChange, TrackingSettings, TracksHead
-from daemon.recording.tracks.track_file import Stored, TrackFile, TracksBusyError
+from daemon.recording.tracks.track_file import Stored, TrackFile, TracksBusyError, recover_tracks
 
 if TYPE_CHECKING:
     from daemon.recording.assembly import Chunk
@@ -96,7 +96,10 @@ class TrackPlacer:
         """The store is open, perhaps again, and perhaps another process has recorded before; UTC ns."""
         known = {place.path for place in self._places}
         for facts in to.index.files(self._source, now - _BEFORE_NS)[-_MAX_PLACES:]:
-            if facts.path not in known and facts.boot_id == boot_id:
+            if facts.path in known:
+                continue
+            recover_tracks(to.store, facts.path)
+            if facts.boot_id == boot_id:
                 self._places.append(_place_of(facts, instance))
 
     def add(self, item: Stored, boot: int, origin: Origin, labels: Labels) -> None:
