@@ -89,9 +89,13 @@ class RingDirectory:
             return {source: ring for (source, own), ring in self._all.items() if own == store}
 
     def close(self) -> None:
-        """Forget all."""
+        """Forget all, and close them here."""
+        with self._lock:
+            rings = [*self._all.values()]
         for source in [*self._feeds]:
             self.drop(source)
+        for ring in rings:
+            ring.close()
 
     # --- for captures in this process --------------------------------------------------------------------------------
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 from av.packet import Packet
 
@@ -144,7 +147,7 @@ class _Reader(PacketReader):
         self._pause.wait(_PERIOD_S)
         self._hold()
         if tap := self._tap:
-            tap(Packet(b"picture"))
+            tap(self.packet())
         if self._left is not None:
             self._left -= 1
             if self._left < 0:
@@ -154,6 +157,9 @@ class _Reader(PacketReader):
     def set_tap(self, tap: PacketTap | None) -> None:
         self._tap = tap
 
+    def packet(self) -> Packet[Any]:
+        return Packet(b"picture")
+
     def take_passed_over(self) -> Mapping[str, int]:
         return {}
 
@@ -162,6 +168,41 @@ class _Reader(PacketReader):
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class EncodedCamera(Camera):
+    """Its packets are H.264, all of them key pictures."""
+
+    def open(self, budget: DecodeBudget | None = None) -> _EncodedReader:
+        return _EncodedReader(self._hold, self._frames)
+
+
+class _EncodedReader(_Reader):
+    def __init__(self, hold: Callable[[], None], frames: int | None) -> None:
+        super().__init__(hold, frames)
+        self._number, (self._extradata, self._data) = 0, key_picture()
+
+    def read(self) -> Picture | None:
+        self._number += 1
+        return super().read()
+
+    def packet(self) -> Packet[Any]:
+        return Packet(self._data)
+
+    def describe(self, packet: Packet[Any]) -> PacketInfo:
+        at = round(self._number * _PERIOD_S * 1e9)
+        return PacketInfo("h264", self._extradata, (1, 50), 16, 16, 0, at, at, True)
+
+
+@cache
+def key_picture() -> tuple[bytes, bytes]:
+    """Parameter sets, and a picture of 16 x 16 with them."""
+    encoder = av.CodecContext.create("libx264", "w")
+    assert isinstance(encoder, av.VideoCodecContext)
+    encoder.width = encoder.height = 16
+    encoder.pix_fmt, encoder.time_base, encoder.options = "yuv420p", Fraction(1, 50), {"tune": "zerolatency"}
+    (packet,) = [*encoder.encode(av.VideoFrame(16, 16, "yuv420p")), *encoder.encode(None)]
+    return bytes(encoder.extradata or b""), bytes(packet)
 
 
 class Maker:
@@ -185,7 +226,8 @@ def _remote_source(config: SourceConfig, hardware: DecoderPool, folder: Path) ->
     """In a capture process: a camera that blocks while the file HANG-ID exists."""
     if not isinstance(config, AvConfig):
         return make_source(config, hardware)
-    return Camera(lambda: _wait_while(folder / f"HANG-{config.id}"))
+    kind = EncodedCamera if config.id.startswith("rec") else Camera
+    return kind(lambda: _wait_while(folder / f"HANG-{config.id}"))
 
 
 def _wait_while(file: Path) -> None:

@@ -22,6 +22,7 @@ from daemon.capture.processes.run import PROGRAM
 from daemon.config.events import EventsConfig
 from daemon.config.model import ClassifierConfig, ModelConfig
 from daemon.config.publisher import PublisherConfig
+from daemon.config.recording import RecordConfig, StoreConfig
 from daemon.config.root import BoardConfig, Config, MonitorConfig
 from daemon.config.sources import (
     AvConfig,
@@ -131,6 +132,7 @@ class Rig:
         analysis: see `Analysis`.
         doors: of the daemon's fleet, which has the sources; None where the configuration has them.
         several: there are two models, `first` and `second`, which both look at two of the sources.
+        store: where a source of a capture process, `rec`, is recorded.
 
     Attributes:
         app: the daemon; None before `start`.
@@ -140,7 +142,7 @@ class Rig:
 
     parts = frozenset(
         {"watchdog", "publisher", "monitor", "changes", "gpu-reader", "lane", "packets", "capture-workers"}
-        | {"rules", "journal", "classifier-light", "lane-first", "lane-second"}
+        | {"rules", "journal", "classifier-light", "lane-first", "lane-second", "store-main", "record-streams"}
     )
     """Threads of a daemon's parts."""
 
@@ -153,6 +155,7 @@ class Rig:
         mode: str = "live",
         doors: CoordinatorAccess | None = None,
         several: bool = False,
+        store: Path | None = None,
         **more: Any,
     ) -> None:
         self.folder = folder
@@ -175,6 +178,9 @@ class Rig:
         ]
         if workers:
             sources.append(AvConfig(id="cam", url=Url("rtsp://192.0.2.1/cam"), decode="cpu"))
+        if store:
+            sources.append(AvConfig(id="rec", url=Url("rtsp://192.0.2.1/rec"), decode="cpu"))
+            more["record"] = RecordConfig({"main": StoreConfig(store, min_free_gib=0)}, "continuous", pre_s=1, post_s=1)
         model = ModelConfig(path=Path("model-0"), backend="fake", max_batch=4)
         if several:
             sources = [_seen_by_both(row) if row.id in _SHARED else row for row in sources]

@@ -1,10 +1,10 @@
 """`python -m tests.recording.long --hours 3`: eight cameras are recorded while everything around them goes wrong.
 
-Cameras are switched off and on, freeze, and change their codec and size. Sources are recorded in another way, are removed
-and added. Processes are killed, the index is removed, and the daemon is stopped, killed and started again.
+Cameras are switched off and on, freeze, and change their codec and size. Sources are recorded in another way, are
+removed and added. Processes are killed, the index is removed, and the daemon is stopped, killed and started again.
 
-At the end: for each source what is recorded and the gaps make all the time that it was to be recorded, without a hole or
-an overlap; each file has as much video as its time on the timeline; every byte is as it was written.
+At the end: for each source what is recorded and the gaps make all the time that it was to be recorded, without a hole
+or an overlap; each file has as much video as its time on the timeline; every byte is as it was written.
 """
 
 from __future__ import annotations

@@ -133,7 +133,8 @@ class StoreProcess(SupervisedProcess):
         return Stop()
 
     def on_begun(self, link: Link) -> None:
-        self._waiting = deque(row for row in self._waiting if not isinstance(row[0], (Record, Configure)))
+        # It begins with what is wanted now: an older message must not undo that.
+        self._waiting = deque(row for row in self._waiting if not isinstance(row[0], (Record, Configure, Forget)))
         link.put(Tracks(), self._tracks)
         for source, (settings, ring) in self._wanted.items():
             link.put(Record(source, settings), ring)

@@ -70,6 +70,11 @@ class TrackTap:
         self._targets = tuple(targets)
         self._sources = frozenset[str]().union(*(target.sources for target in targets))
 
+    def close(self) -> None:
+        """Nothing is put any more."""
+        for writer in self._writers.values():
+            writer.close()
+
     def on_batch(self, frames: Sequence[Frame], found: Sequence[Detections], served: Served) -> None:
         targets, counts = self._targets, self._counts
         if not targets:
