@@ -198,7 +198,8 @@ def judge(trouble: Trouble, ended: int) -> list[str]:
         seconds = Counter[str]()
         for row in rows:
             seconds["recorded" if isinstance(row, Span) else row.cause] += row.end - row.begin
-        print(source, {name: round(ns / SECOND, 1) for name, ns in seconds.items()}, f"in {len(rows)} parts")
+        shares = {name: round(ns / SECOND, 1) for name, ns in seconds.items()}
+        sys.stdout.write(f"{source} {shares} in {len(rows)} parts\n")
         if sum(seconds.values()) != rows[-1].end - rows[0].begin:
             problems.append(f"{source}: {seconds} do not add up")
         problems += [f"{source}: {row}" for row in rows if isinstance(row, Gap) and row.cause == "expired"]
@@ -236,9 +237,9 @@ def main() -> int:
         code = trouble.lookout.stop()
         problems = [f"exit code {code}"] if code else []
         problems += judge(trouble, ended)
-        print(dict(trouble.count))
+        sys.stdout.write(f"{dict(trouble.count)}\n")
         for problem in problems:
-            print(problem)
+            sys.stdout.write(f"{problem}\n")
     return 1 if problems else 0
 
 
