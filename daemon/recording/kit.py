@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -50,13 +50,23 @@ def open_recording(core: Core, owner: Callable[[str], Owner | None] | None) -> R
     for name, store in config.record.stores.items():
         stores[name] = _store_process(core, name, store, lambda: recording, tracks[name])
         log.info("recordings", store=name, path=str(store.path))
-    recording = Recording(core, directory, stores, streams, owner, TrackTap(tracks, runtime.clock))
+    tap = TrackTap(tracks, runtime.clock)
+    recording = Recording(core, directory, stores, streams, owner, tap)
     for part in stores.values():
         life.add(part, Phase.STORES)
+    life.add(Steps("rings", join=lambda _: _close(directory, tap, tracks.values())), Phase.STORES)
     life.add(streams, Phase.SOURCES)
     # After the processes have begun, before the sources do.
     life.add(Steps("recording", start=lambda: recording.configure(config)), Phase.SOURCES)
     return recording
+
+
+def _close(directory: RingDirectory, tap: TrackTap, rings: Iterable[Ring]) -> None:
+    """After the processes that read them have ended."""
+    directory.close()
+    tap.close()
+    for ring in rings:
+        ring.close()
 
 
 def _store_process(
