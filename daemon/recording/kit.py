@@ -12,10 +12,12 @@ from daemon.lifecycle import Phase, Steps
 if TYPE_CHECKING:
     from daemon.config.recording import RecordConfig, StoreConfig
     from daemon.pipeline.core import Core
+    from daemon.recording.directory import RingDirectory
     from daemon.recording.process.store_process import StoreProcess
     from daemon.recording.recorder import StorePlace
     from daemon.recording.recording import Recording
     from daemon.recording.ring import Ring
+    from daemon.recording.tracks.tap import TrackTap
     from lookoutd.messages import Owner
 
 log = structlog.get_logger(__name__)

@@ -144,8 +144,9 @@ def _is_recorder(process: psutil.Process) -> bool:
 
 
 @pytest.mark.needs("loop mounts")
+@pytest.mark.long
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize(("mib", "files"), [(24, 2), pytest.param(64, _FILES, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("mib", "files"), [(24, 2), (64, _FILES)])
 def test_a_store_on_a_loop_mount_is_small(tmp_path: Path, urls: Mapping[str, str], mib: int, files: int) -> None:
     """The oldest goes, and what is locked stays, so that there is always room; only when others have taken it, nothing
     is recorded for a while, which is one gap. LOOKOUT_FILES=100 ends after so many files have gone."""
@@ -207,6 +208,7 @@ def _words(utc: int) -> str:
     return datetime.fromtimestamp(utc / SECOND, timezone.utc).isoformat()
 
 
+@pytest.mark.long
 def test_a_lost_index_is_made_anew(tmp_path: Path, urls: Mapping[str, str]) -> None:
     """While it is recorded: spans, gaps and locks are those of before, to the byte."""
     folder = tmp_path / "store"

@@ -23,6 +23,7 @@ from pathlib import Path
 from time import monotonic, sleep, time_ns
 from typing import Any
 
+import click
 import psutil
 import yaml
 
@@ -198,8 +199,8 @@ def judge(trouble: Trouble, ended: int) -> list[str]:
         seconds = Counter[str]()
         for row in rows:
             seconds["recorded" if isinstance(row, Span) else row.cause] += row.end - row.begin
-        shares = {name: round(ns / SECOND, 1) for name, ns in seconds.items()}
-        sys.stdout.write(f"{source} {shares} in {len(rows)} parts\n")
+        told = ", ".join(f"{name} {ns / SECOND:.1f} s" for name, ns in seconds.items())
+        click.echo(f"{source}: {told}, in {len(rows)} parts")
         if sum(seconds.values()) != rows[-1].end - rows[0].begin:
             problems.append(f"{source}: {seconds} do not add up")
         problems += [f"{source}: {row}" for row in rows if isinstance(row, Gap) and row.cause == "expired"]
@@ -237,9 +238,9 @@ def main() -> int:
         code = trouble.lookout.stop()
         problems = [f"exit code {code}"] if code else []
         problems += judge(trouble, ended)
-        sys.stdout.write(f"{dict(trouble.count)}\n")
+        click.echo(", ".join(f"{count} times {name}" for name, count in trouble.count.items()))
         for problem in problems:
-            sys.stdout.write(f"{problem}\n")
+            click.echo(problem)
     return 1 if problems else 0
 
 
