@@ -66,7 +66,7 @@ class Publisher:
         Raises:
             TimeoutError: nobody has subscribed.
         """
-        name = wire.topic(wire.kind_of(message), getattr(message, "source", ""))
+        name = wire.topic(wire.kind_of(message), getattr(message, "source", getattr(message, "store", "")))
         message = replace(message, instance=self.instance, index=self._index[name])
         self._index[name] += 1
         if not self._is_losing:

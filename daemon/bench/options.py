@@ -34,7 +34,7 @@ class _Clip(InputName):
         return Path(url.path) if url.scheme in ("", "file") else url
 
 
-class _Model(click.ParamType):  # type: ignore[type-arg]
+class _Model(InputName):
     """An ONNX file or the address of a model on a server, and a name before it, or none."""
 
     name = "[NAME=]FILE"
@@ -44,8 +44,8 @@ class _Model(click.ParamType):  # type: ignore[type-arg]
 
         name, sign, path = str(value).partition("=")
         is_named = bool(sign) and is_name(name) and not Path(value).exists()
-        found: Path = InputPath().convert(path if is_named else value, param, ctx)
-        return (name if is_named else None), found
+        found = super().convert(path if is_named else value, param, ctx)
+        return (name if is_named else None), Path(found)
 
 
 SECONDS = click.FloatRange(min=0.1)

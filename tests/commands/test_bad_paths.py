@@ -24,6 +24,8 @@ pytestmark = pytest.mark.needs("ffmpeg")
 _PATH = object()  # stands for the bad path
 _HIDDEN = "hunter2"
 _FULL = "lookout: standard output cannot be written: No space left on device"
+_INIT = "recordings init folder"
+_TIME = ("--from", "2h", "--to", "1h")
 _QUICK = ("--repeats", "1", "--sources", "1", "--seconds", "0.1", "--warm-up", "0")
 
 
@@ -174,6 +176,10 @@ _CASES: dict[str, Sequence[object]] = {
     "fleet backup file": ("fleet", "backup", _PATH, "--coordinator", "etcd://127.0.0.1:1"),
     "fleet restore config": ("fleet", "restore", "{config}", "-c", _PATH),
     "fleet restore file": ("fleet", "restore", _PATH, "--coordinator", "etcd://127.0.0.1:1"),
+    "recordings list config": ("recordings", "list", "-c", _PATH),
+    "recordings list store": ("recordings", "list", "-c", "{folder}/none.yaml", "--store", _PATH),
+    "recordings export file": ("recordings", "export", "door", _PATH, "--store", "{folder}/none/", *_TIME),
+    _INIT: ("recordings", "init", _PATH),
     "bench part decode clip": ("bench", "part", "decode", _PATH),
     "bench part engine model": ("bench", "part", "engine", _PATH),
     "bench part engine labels": ("bench", "part", "engine", DEMO_MODEL, "--labels", _PATH),
@@ -200,11 +206,19 @@ _CASES: dict[str, Sequence[object]] = {
     "bench report files": ("bench", "report", _PATH),
     "bench report out": ("bench", "report", "{config}", "--out", _PATH),
 }
-# The same option with the same type, in one command for all: `--json FILE`.
+# The same option with the same type, in one command for all: `--json FILE`, and those that name a store.
 _SHARED = ("json_file",)
+_SHARED_BY_RECORDINGS = ("config", "store")
 # Names of kinds that such an option takes: a folder to write in may be there, and a list of engines may be empty.
 _TAKEN = {
-    "folder": ("batch out", "check draw", "keys new folder", "engine list cache", "engine prune cache"),
+    "folder": (
+        "batch out",
+        "check draw",
+        "keys new folder",
+        "recordings init folder",
+        "engine list cache",
+        "engine prune cache",
+    ),
     "odd": ("engine list cache", "engine prune cache"),
     "signs": ("engine list cache", "engine prune cache"),
     "unreadable": ("engine list cache", "engine prune cache"),
@@ -231,13 +245,18 @@ def test_a_bad_path_is_one_line(case: str, place: _Place, forker: Forker) -> Non
             assert last.startswith(("lookout: ", "correct ")) or case.startswith("check"), said
 
 
+def _is_shared(command: str, parameter: click.Parameter) -> bool:
+    of_recordings = command.startswith("recordings ") and parameter.name in _SHARED_BY_RECORDINGS
+    return of_recordings or parameter.name in _SHARED
+
+
 def test_every_option_that_takes_a_path_is_tried() -> None:
     found = {
         f"{name} {parameter.name}"
         for name, command in _commands("", cli)
         for parameter in command.params
         if isinstance(parameter.type, InputName | OutputFile | OutputFolder)
-        and (parameter.name not in _SHARED or f"{name} {parameter.name}" in _CASES)
+        and (not _is_shared(name, parameter) or f"{name} {parameter.name}" in _CASES)
     }
     assert found == set(_CASES)
     plain = [

@@ -10,10 +10,12 @@ import jsonschema
 import msgspec
 import pytest
 import zmq
+from msgspec.structs import replace
 
 from lookoutd.client import Subscriber
 from lookoutd.messages import (
     KINDS,
+    Clip,
     Detection,
     Detections,
     Dropped,
@@ -21,6 +23,7 @@ from lookoutd.messages import (
     Message,
     Packets,
     Status,
+    Store,
     Total,
     decode,
     kind_of,
@@ -31,6 +34,7 @@ from tests.support.documents import tokens_of
 
 _PATIENCE_MS = round(PATIENCE_S * 1000)
 _ENCODINGS: list[Encoding] = ["json", "msgpack"]
+_OF_RECORDINGS = {"clips", "stores"}  # which a daemon without a camera has none of
 _BOX = Detection("person", 0, 0.9, (10.0, 20.0, 40.0, 90.0))
 
 
@@ -79,7 +83,7 @@ def of_a_daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     rule = {"name": "all", "type": "object"}
     config["sources"][0]["rules"] = [rule]  # type: ignore[index]
     with Lookout(tmp_path_factory.mktemp("daemon"), config) as lookout:  # type: ignore[arg-type]
-        return request.param, _received(lookout.endpoint, {*KINDS, "packets"})
+        return request.param, _received(lookout.endpoint, {*KINDS, "packets"} - _OF_RECORDINGS)
 
 
 def test_a_daemons_messages_are_sent_as_the_daemon_does(of_a_daemon: Any) -> None:
@@ -129,6 +133,18 @@ def test_the_clients_subscriber_reads_what_was_sent(publisher: Publisher, subscr
     sent = _made_up(publisher)[:-1]
     assert subscriber.collect(len(sent), PATIENCE_S) == sent
     assert subscriber.lost == {}
+
+
+def test_messages_of_recordings_are_numbered_and_read(publisher: Publisher, subscriber: WaitingSubscriber) -> None:
+    clip = Clip(instance="", source="door", index=0, id="e1", store="main", events=["e1"], begin=1, end=2, covered=1,
+                state="ready", path="/api/v1/recordings/door/clip.mp4?event=e1")  # fmt: skip
+    store = Store(instance="", index=0, at=1, store="main", cause="disk_full", reason="x", bytes=0, free_bytes=None)
+    sent = [publisher.send(message) for message in (clip, store, replace(store, store="nas"), clip)]
+    assert subscriber.collect(4, PATIENCE_S) == sent
+    assert [message.index for message in sent] == [0, 0, 0, 1]  # each store has a topic
+    for message in sent:
+        schema = json.loads((ROOT / "docs" / "schema" / f"{kind_of(message)}.schema.json").read_text())
+        jsonschema.Draft202012Validator(schema).validate(json.loads(msgspec.json.encode(message)))
 
 
 def test_a_dropped_frame_is_a_gap_in_seq_and_counted(publisher: Publisher, subscriber: WaitingSubscriber) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from daemon.commands.groups.options import CONFIG
-from daemon.commands.paths import OutputFile
+from daemon.commands.paths import InputName, OutputFile, OutputFolder
 from daemon.commands.times import Moment
 
 _Command = Callable[..., int]
@@ -22,7 +22,10 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="For programs; time
 def _stored(command: _Command) -> _Command:
     """Options that name the store; see `daemon.commands.recordings.opened`."""
     store = click.option(
-        "--store", metavar="NAME|FOLDER", help="Of record.stores, or its folder.  [default: the only one]"
+        "--store",
+        metavar="NAME|FOLDER",
+        type=InputName(),
+        help="Of record.stores, or its folder.  [default: the only one]",
     )
     return CONFIG(store(command))
 
@@ -181,7 +184,7 @@ def rebuild(**where: Any) -> int:
 
 
 @recordings.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=OutputFolder())
 def init(folder: Path) -> int:
     """Make an empty FOLDER a store, such as a mounted disk or share for must_be_mount."""
     from contextlib import closing
