@@ -127,8 +127,9 @@ def test_a_stream_goes_on_whatever_dies(long_clip: Path) -> None:
         server.freeze()
         assert "no packet for" in (own.hears("stalled").reason or "")
         assert "no data" in (own.hears("down").reason or "")
+        sessions = sessions_of(ring)
     server.kill()
-    pictures, sessions = pictures_of(long_clip), sessions_of(ring)
+    pictures = pictures_of(long_clip)
     assert len({session for session, _ in sessions}) == len(sessions) == 3
     for _, part in sessions:
         begin = pictures.index(part[0])
@@ -155,8 +156,9 @@ def test_streams_come_go_and_change(long_clip: Path) -> None:
         wait_until(more_packets(second), "packets come for the second store")
         assert rings["a"].account.packets == before
         assert not any(row.state == "down" for row in own.said)
+        sessions = [len(sessions_of(ring)) for ring in (*rings.values(), second)]
     server.kill()
-    assert [len(sessions_of(ring)) for ring in (*rings.values(), second)] == [1, 2, 1]
+    assert sessions == [1, 2, 1]
 
 
 def test_a_refused_login_is_seldom_tried() -> None:
