@@ -59,7 +59,7 @@ def open_recording(core: Core, owner: Callable[[str], Owner | None] | None) -> R
     life.add(Steps("rings", join=lambda _: _close(directory, tap, tracks)), Phase.STORES)
     life.add(streams, Phase.SOURCES)
     # After the processes have begun, before the sources do.
-    life.add(Steps("recording", start=lambda: recording.configure(config)), Phase.SOURCES)
+    life.add(Steps("recording", start=lambda: recording.start(config)), Phase.SOURCES)
     return recording
 
 

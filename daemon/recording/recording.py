@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ Plan = Mapping[str, Settings]
 
 
 class Recording:
-    """Any thread may call it; `configure` by one at a time. No method waits for a store.
+    """Any thread may call it. No method waits for a store.
 
     Args:
         stores, streams: its processes.
@@ -65,9 +66,21 @@ class Recording:
         self._owner, self._clock, self._tracks = owner, core.runtime.clock, tracks
         self._plans: dict[str, Plan] = {}
         self._own_streams: dict[str, AvConfig] = {}  # of `record.url`, by source
+        self._changing, self._is_configured = threading.RLock(), False
+
+    def start(self, config: Config) -> None:
+        """Record what the configuration of the start says, unless a change came first."""
+        with self._changing:
+            if not self._is_configured:
+                self.configure(config)
 
     def configure(self, config: Config) -> None:
         """Record what a configuration says, from now on."""
+        with self._changing:
+            self._is_configured = True
+            self._configure_locked(config)
+
+    def _configure_locked(self, config: Config) -> None:
         plans = {source.id: plan for source in config.active if (plan := plan_of(config, source))}
         streams = {
             source.id: stream_of(source, url)

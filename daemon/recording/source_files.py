@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -62,6 +63,7 @@ class SourceFiles:
         self._since = 0
         self._last: FileFacts | None = None
         self._file: RecordingFile | None = None
+        self._untold: dict[str, tuple[FileFacts, list[Gap]]] = {}  # files as the index does not have them yet, by id
 
     def begin(self, to: OpenStore, now: int) -> int:
         """The store is open, perhaps again.
@@ -150,8 +152,10 @@ class SourceFiles:
         if len(self._file.fragments) == 1:
             for gap in self._file.head.gaps:
                 self._gap_ns[gap.cause] += gap.end - gap.begin
-            to.index.add_file(self._file.facts, self._file.head.gaps)
-            to.put_gaps(self.source, [])
+            self._untold[self._file.head.id] = self._file.facts, self._file.head.gaps
+            with suppress(StoreError):  # the chunk is written; `keep_books` tells the index again
+                self._tell(to)
+                to.put_gaps(self.source, [])
         covered = self._covered
         covered.recorded_ns += max(0, chunk.end - max(chunk.begin, covered.until))
         covered.until = chunk.end
@@ -178,7 +182,9 @@ class SourceFiles:
         facts = file.close(reason, self._covered.until if end is None else end)
         if facts.fragments:
             self._last = facts
-            to.index.add_file(facts, file.head.gaps)
+            self._untold[facts.id] = facts, file.head.gaps
+            with suppress(StoreError):  # likewise
+                self._tell(to)
         if file.trouble is not None and reason != "store":
             raise file.trouble
 
@@ -195,7 +201,8 @@ class SourceFiles:
     def keep_books(self, to: OpenStore, now: int) -> None:
         """The index knows how far it is, and why nothing is recorded now, also if all processes end at once."""
         if self._file is not None and self._file.fragments:
-            to.index.add_file(self._file.facts, self._file.head.gaps)
+            self._untold[self._file.head.id] = self._file.facts, self._file.head.gaps
+        self._tell(to)
         to.put_gaps(self.source, self._open_gaps(now))
 
     def figures(self, now: int) -> tuple[int, dict[str, int], Gap | None]:
@@ -205,6 +212,16 @@ class SourceFiles:
         for gap in gaps:
             gap_ns[gap.cause] += gap.end - gap.begin
         return self._covered.recorded_ns, dict(gap_ns), gaps[-1] if gaps else None
+
+    def _tell(self, to: OpenStore) -> None:
+        """Tell the index what it does not know.
+
+        Raises:
+            StoreError: it cannot be written now.
+        """
+        if self._untold:
+            to.index.add_files(self._untold.values())
+            self._untold.clear()
 
     def _open_gaps(self, now: int) -> list[Gap]:
         return [] if self._file is not None or not self._covered.until else self._log.gaps(self._covered.until, now)
