@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -111,14 +111,11 @@ class Assembler:
         self._now = msgspec.structs.replace(self.place)  # after the pending packets, too
         self._why: Cause = "no_key"
 
-    def add(self, record: Record) -> Iterator[Chunk | Break]:
+    def add(self, record: Record) -> Iterable[Chunk | Break]:
         """The items that a record completes."""
         if isinstance(record, PacketRecord):
-            yield from self._add_packet(record)
-        elif isinstance(record, StreamRecord):
-            yield from self._begin(record)
-        else:
-            yield from self._lose(record)
+            return () if self._follows(record) else self._add_packet(record)
+        return self._begin(record) if isinstance(record, StreamRecord) else self._lose(record)
 
     def cut(self) -> Iterator[Chunk]:
         """A chunk of what there is, if that is enough: the last packet waits, for its duration is unknown."""
@@ -139,6 +136,19 @@ class Assembler:
     def waits_since(self) -> int | None:
         """When the first of them came; None if none waits."""
         return self._pending[0].boot if self._pending else None
+
+    def _follows(self, packet: PacketRecord) -> bool:
+        """Take a packet that completes nothing, as nearly all are; False for any other, of which nothing is done."""
+        now, pending, dts = self._now, self._pending, packet.dts
+        if not pending or packet.key or dts is None or now.last_dts is None or now.offset is None:
+            return False
+        step = dts - now.last_dts
+        if not 0 < step <= _HOLE_NS or dts - pending[0].dts >= _CHUNK_NS:
+            return False
+        if not -_STEP_NS <= packet.utc - packet.boot - now.offset <= _STEP_NS:
+            return False
+        pending.append(self._timed(packet)[0])
+        return True
 
     def _begin(self, record: StreamRecord) -> Iterator[Chunk | Break]:
         known, stream = self._now.stream, record.stream

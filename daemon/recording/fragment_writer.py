@@ -42,7 +42,7 @@ class FragmentWriter:
 
     def __init__(self, head: FileHead, init: InitSegment) -> None:
         self._init = init
-        self._base = init.ticks(head.base_dts)
+        (self._base,) = init.ticks([head.base_dts])
         self._sampling = Sampling(head.stream.codec, head.stream.extradata)
         self._sequence = 1
         self.beginning = init.ftyp + head_box(head) + init.moov
@@ -87,13 +87,13 @@ class FragmentWriter:
 
     def _entries(self, samples: Sequence[Sample], sizes: Sequence[int]) -> tuple[int, list[SampleEntry]]:
         """The first time of decoding, and the rows of all; times of decoding never go back, those of pictures stay."""
-        ticks, base = self._init.ticks, self._base
-        at = first = max(0, ticks(samples[0].dts) - base)
+        base, last = self._base, samples[-1]
+        shown = self._init.ticks([sample.pts for sample in samples])
+        due = self._init.ticks([*(sample.dts for sample in samples), last.dts + last.duration])
+        at = first = max(0, due[0] - base)
         entries: list[SampleEntry] = []
-        for number, (sample, size) in enumerate(zip(samples, sizes)):
-            is_last = number + 1 == len(samples)
-            following = ticks(sample.dts + sample.duration if is_last else samples[number + 1].dts) - base
-            duration = max(0, following - at)
-            entries.append(SampleEntry(duration, size, sample.key, ticks(sample.pts) - base - at))
+        for sample, size, picture, following in zip(samples, sizes, shown, due[1:]):
+            duration = max(0, following - base - at)
+            entries.append(SampleEntry(duration, size, sample.key, picture - base - at))
             at += duration
         return first, entries

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from struct import Struct, error
@@ -44,11 +45,12 @@ class InitSegment:
     timescale: int
     unit: Fraction
 
-    def ticks(self, time_ns: int) -> int:
-        """The nearest time that the stream can say, in ticks: the daemon has rounded down to whole nanoseconds."""
-        scale = self.unit.numerator * _NANOSECONDS
-        units = (time_ns * self.unit.denominator + scale // 2) // scale
-        return units * (self.timescale * self.unit.numerator // self.unit.denominator)
+    def ticks(self, times_ns: Iterable[int]) -> list[int]:
+        """The nearest times that the stream can say, in ticks: the daemon has rounded down to whole nanoseconds."""
+        numerator, denominator = self.unit.numerator, self.unit.denominator
+        scale = numerator * _NANOSECONDS
+        half, step = scale // 2, self.timescale * numerator // denominator
+        return [(time * denominator + half) // scale * step for time in times_ns]
 
     def nanoseconds(self, ticks: int) -> int:
         """Rounded down, as the daemon has it."""

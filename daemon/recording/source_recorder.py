@@ -176,7 +176,8 @@ class SourceRecorder:
     def take(self, now_boot: int) -> None:
         """Take what is in the ring, without touching the store."""
         for record in self._ring.read(self._at, _READ_BYTES):
-            self._hold(self._assembler.add(record))
+            if items := self._assembler.add(record):
+                self._hold(items)
             self._at = record.end
         self._hold(self._assembler.cut())
         waits = self._assembler.pending_boot

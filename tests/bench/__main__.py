@@ -131,6 +131,23 @@ def rings(json_file: Path | None, **values: Any) -> int:
 
 
 @bench.command()
+@click.option("--sources", default=40, show_default=True, type=click.IntRange(1, 240))
+@click.option("--packet-bytes", default=17_000, show_default=True, type=click.IntRange(100, 400_000))
+@click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(0.5, 3600), help="Of video.")
+@click.option("--folder", type=click.Path(path_type=Path), help="For the store, which is deleted.  [default: /tmp]")
+@JSON_FILE
+def recorder(json_file: Path | None, **values: Any) -> int:
+    """The cost of a packet in the process of a store."""
+    from tests.bench.recorder_cost import RecorderOptions
+    from tests.bench.recorder_cost import recorder as run_recorder
+
+    found = run_recorder(RecorderOptions(**values))
+    write_json(json_file, found)
+    show(tables.recorder(found))
+    return 0
+
+
+@bench.command()
 @click.option("--objects", default=10, show_default=True, type=click.IntRange(1, 500), help="In a picture.")
 @click.option("--batch", default=16, show_default=True, type=click.IntRange(1, 256), help="Sources, in one batch.")
 @click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(0.1, 3600))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.bench.page_cost import PageCost
     from tests.bench.peers.compare import PeerRates
     from tests.bench.providers import ProviderCost
+    from tests.bench.recorder_cost import RecorderFound
     from tests.bench.rings import RingsFound
     from tests.bench.track_cost import TracksFound
 
@@ -61,6 +62,16 @@ def rings(count: int, found: RingsFound) -> Table:
         ("memory of all rings, most", f"{found.memory / 1e6:.0f} MB"),
     ]
     return Table(f"{count} rings", ("", ""), rows)
+
+
+def recorder(found: RecorderFound) -> Table:
+    """Result of `python -m tests.bench recorder`."""
+    rows = [
+        ("CPU of a packet", f"{number(found.us)} us"),
+        ("240 cameras of 30/s", f"{found.core_of_240:.0%} of a core"),
+        ("packets", str(found.packets)),
+    ]
+    return Table("the process of a store", ("", ""), rows)
 
 
 def tracks(found: TracksFound) -> Table:
