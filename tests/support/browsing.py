@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,11 +82,12 @@ def login(page: Page, url: str, token: str = OPERATE) -> None:
     page.get_by_role("heading", name="Wall").wait_for()
 
 
-def violations(page: Page) -> list[str]:
-    """What axe finds wrong with the page, by all of its rules."""
+def violations(page: Page, rules: Sequence[str] | None = None) -> list[str]:
+    """What axe finds wrong with the page, by all of its rules or by some."""
     if not page.evaluate("() => Boolean(window.axe)"):
         page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
-    found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
+    options = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
+    found = page.evaluate("(options) => axe.run(document, options)", options)
     return [f"{row['id']}: {row['help']}: {[one['html'][:200] for one in row['nodes']]}" for row in found["violations"]]
 
 

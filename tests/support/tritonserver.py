@@ -125,6 +125,8 @@ class TritonServer:
                 self._process = subprocess.Popen(
                     command, stdout=log, stderr=log, env=environment, start_new_session=True
                 )
+            with suppress(PermissionError):  # it calls a model dead that is not scheduled for a second
+                os.setpriority(os.PRIO_PGRP, self._process.pid, -15)
             wait_until(lambda: self._has_crashed or self.is_ready(), "Triton is ready")
             if not self._has_crashed:
                 return
