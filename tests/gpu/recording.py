@@ -1,4 +1,4 @@
-"""Live cameras with and without recording of all of them, in turns: frames lost, latency, CPU of a frame.
+"""Live cameras with and without recording of all of them, in turns: frames lost, latency, CPU of a frame and its parts.
 
     python -m tests.gpu.recording MODEL.onnx CLIP --cameras 240 --seconds 30 --labels coco --cache DIR --store DIR
 
@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from time import monotonic
 
@@ -40,7 +41,7 @@ def main() -> int:
     parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=16)
     args = parser.parse_args()
-    sys.stdout.write(f"{'':>10} {'frames/s':>9} {'lost':>6} {'p99 ms':>7} {'CPU ms':>7}\n")
+    sys.stdout.write(f"{'':>10} {'frames/s':>9} {'lost':>6} {'p99 ms':>7} {'CPU ms':>7}  % of a core\n")
     for turn in range(args.turns):
         for records in (False, True) if turn % 2 == 0 else (True, False):
             _measure(args, records=records)
@@ -91,7 +92,7 @@ def _row(args: argparse.Namespace, lookout: Lookout, name: str) -> None:
         warm = monotonic()
         first = last = None
         worst = 0
-        cpu = 0.0
+        cpu: dict[str, float] = {}
         while last is None or last.uptime_s - (first.uptime_s if first else 0) < args.seconds:
             found = subscriber.receive(1.0)
             if not isinstance(found, Metrics) or monotonic() - warm < _WARM_UP_S:
@@ -101,14 +102,14 @@ def _row(args: argparse.Namespace, lookout: Lookout, name: str) -> None:
             last = found
             if found.latency and first is not found:
                 worst = max(worst, found.latency["total"].p99)
-        used = _cpu_s(lookout) - cpu
+        used = {name: seconds - cpu.get(name, 0.0) for name, seconds in _cpu_s(lookout).items()}
     assert first is not None
     frames = _published(last) - _published(first)
     lost = _lost(last) - _lost(first)
     seconds = last.uptime_s - first.uptime_s
-    sys.stdout.write(
-        f"{name:>10} {frames / seconds:9.0f} {lost:6} {worst / 1e6:7.1f} {1e3 * used / max(frames, 1):7.3f}\n"
-    )
+    shares = ", ".join(f"{name} {100 * cpu / seconds:.1f}" for name, cpu in sorted(used.items()) if cpu)
+    each = 1e3 * sum(used.values()) / max(frames, 1)
+    sys.stdout.write(f"{name:>10} {frames / seconds:9.0f} {lost:6} {worst / 1e6:7.1f} {each:7.3f}  {shares}\n")
 
 
 def _tell_store(store: Path) -> None:
@@ -120,16 +121,17 @@ def _tell_store(store: Path) -> None:
     sys.stdout.write(f"{'':>10} {sizes / 1e9:.2f} GB in the store; {done.stdout.strip()[:300]}\n")
 
 
-def _cpu_s(lookout: Lookout) -> float:
-    """Of the daemon and all its processes."""
+def _cpu_s(lookout: Lookout) -> dict[str, float]:
+    """Of the daemon itself, and of all its processes of each kind."""
     process = psutil.Process(lookout.process.pid)
-    total = 0.0
+    total = Counter[str]()
     for one in (process, *process.children(recursive=True)):
         try:
-            times = one.cpu_times()
+            times, words = one.cpu_times(), one.cmdline()
         except psutil.Error:
             continue
-        total += times.user + times.system
+        kind = "daemon" if one == process else next((word for word in words if word.startswith("daemon.")), "others")
+        total[kind.removeprefix("daemon.").removesuffix(".main")] += times.user + times.system
     return total
 
 
