@@ -231,6 +231,9 @@ def main() -> int:
         until = monotonic() + args.hours * 3600
         trouble.wait(5)
         while monotonic() < until:
+            if (code := trouble.lookout.process.poll()) is not None:
+                click.echo("\n".join([*trouble.lookout.log().splitlines()[-40:], f"the daemon has ended: {code}"]))
+                return 1
             trouble.begin_one()
             trouble.wait(trouble.chance.uniform(0.2, 6))
         trouble.calm()
