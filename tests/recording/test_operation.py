@@ -14,16 +14,27 @@ import pytest
 from daemon.config.load import parse
 from daemon.config.recording import StoreConfig
 from daemon.config.root import Config
+from daemon.config.sources import SourceRecord
 from daemon.http.recording_exposition import RecordingExposition
 from daemon.http.recording_rows import RecordingRows
+from daemon.lifecycle import Lifecycle
+from daemon.pipeline.core import Core
+from daemon.pipeline.ledger import Ledger
+from daemon.pipeline.outbox import Outbox
 from daemon.recording import trial
 from daemon.recording.index import Index
+from daemon.recording.kit import open_recording
 from daemon.recording.process.store_process import StoreFigures
 from daemon.recording.reconcile import rebuild
 from daemon.recording.source_recorder import Account
 from daemon.recording.store import Store
 from daemon.recording.trial import Trial, TrialOrder, try_store
+from daemon.system.opener import Opener
+from daemon.system.stop_token import StopToken
+from daemon.system.time_limits import Limits
 from tests.support import recorded
+from tests.support.clock import ManualClock
+from tests.support.runtime import runtime_of
 
 SECOND = 1_000_000_000
 MIB = 1 << 20
@@ -140,6 +151,25 @@ def test_the_seconds_of_a_gap_do_not_fall_when_an_event_takes_the_last_of_them()
         accounts.append(Account("door", 0, released, {}, 0, 0, {"no_event": round(seconds * SECOND)}, None, None))
         seen.append(_samples(exposition)["gap_seconds_total", "door", "no_event"])
     assert seen == [20, 20, 30, 0.2]
+
+
+# --- the part of the daemon ------------------------------------------------------------------------------------------
+
+
+def test_a_change_that_comes_before_the_start_is_not_undone_by_it() -> None:
+    config, clock, ledger = parse(_CONFIG), ManualClock(), Ledger()
+    life, opener = Lifecycle(clock, Limits()), Opener(StopToken(), 1.0, Limits(), clock, lambda: None)
+    core = Core(config, "run", ledger, Outbox(1, ledger, lossless=False), life, opener, runtime_of(clock))
+    recording = open_recording(core, None)
+    try:
+        changed = [msgspec.structs.replace(row, record=SourceRecord(mode="off")) for row in config.sources[:1]]
+        recording.configure(msgspec.structs.replace(config, sources=[*changed, *config.sources[1:]]))
+        (start,) = (part for part, _ in life._parts if part.name == "recording")
+        start.start()
+        assert not recording.packets.rings_of("door")
+        assert recording.packets.rings_of("main")
+    finally:
+        life.undo()
 
 
 # --- sources ---------------------------------------------------------------------------------------------------------

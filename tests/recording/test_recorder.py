@@ -225,3 +225,19 @@ def test_the_oldest_goes_where_bytes_are_limited(tmp_path: Path, camera: Clip) -
     assert 2 << 20 < sizes <= 5 << 20
     assert [what for what, _ in rig.shape()] == ["expired", "recorded"]
     assert is_whole(rig)
+
+
+def test_an_index_that_refuses_costs_no_packet_and_none_comes_twice(tmp_path: Path, camera: Clip) -> None:
+    """What is written is not written again, and the index is told of it when it takes something."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    assert rig.recorder._to is not None
+    index = rig.recorder._to.index._db
+    index.execute("PRAGMA query_only = 1")
+    rig.send(60)  # another minute begins
+    index.execute("PRAGMA query_only = 0")
+    rig.send(15)
+    rig.finish()
+    assert [*rig.packets()] == sent(camera, rig.put)
+    assert rig.shape() == [("recorded", 80.0)]
+    assert is_whole(rig)
