@@ -17,7 +17,7 @@ import msgspec
 from daemon.recording.errors import StoreError
 from daemon.recording.index_reader import NAME, Claim, IndexReader, Place, connect, is_damage, sqlite_translated
 from daemon.recording.records import FileFacts, Gap
-from daemon.recording.store import FILE_MODE, Store, give, translated
+from daemon.recording.store import FILE_MODE, Store, give, open_file, translated
 
 __all__ = ["DAMAGED", "NAME", "Claim", "Index", "IndexReader", "Place"]
 
@@ -231,8 +231,7 @@ def _add(db: sqlite3.Connection, files: Iterable[tuple[FileFacts, Sequence[Gap]]
 
 @contextmanager
 def _alone(folder: int) -> Iterator[None]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    lock = os.open(_LOCK, flags, FILE_MODE, dir_fd=folder)
+    lock = open_file(_LOCK, os.O_RDWR | os.O_CREAT, folder)
     try:
         give(lock, folder)
         with suppress(OSError):  # a file system without locks

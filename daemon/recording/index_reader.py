@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
@@ -192,6 +193,14 @@ def is_damage(error: BaseException) -> bool:
 
 
 def connect(path: os.PathLike[str], mode: str) -> sqlite3.Connection:
+    """
+    Raises:
+        StoreError: something that is no file lies in its place, which SQLite might wait for.
+    """
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(f"{os.fspath(path)}{suffix}").st_mode):
+                raise StoreError(f"{os.fspath(path)}{suffix}: is no regular file: move it away")
     uri = f"file:{quote(os.fspath(path))}?mode={mode}"
     db = sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
     try:
