@@ -41,7 +41,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         begin, end: UTC ns, of the time that was asked, as far as there is something.
         recorded: ns.
-        bytes: of the files.
+        bytes: of the files, and of the tracks beside them.
     """
 
     source: str
@@ -59,7 +59,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         begin, end: UTC ns.
         cause, detail: of a gap.
-        files, bytes: of video.
+        files, bytes: of video, and of the tracks beside it.
     """
 
     source: str
@@ -137,7 +137,7 @@ def summaries(store: Store, sources: Sequence[str], begin: int, end: int) -> lis
                     end=last,
                     recorded=sum(row.end - row.begin for row in spans),
                     files=len(files),
-                    bytes=sum(row.size for row in files),
+                    bytes=sum(index.file_sizes(source, begin, end).values()),
                     locks=sum(lock.source == source for lock in locks),
                 )
             )
@@ -155,11 +155,12 @@ def parts(store: Store, source: str, begin: int, end: int) -> list[Part]:
         _chosen(index, [source])
         bounds = index.files(source)
         first = max(begin, min((row.since for row in bounds), default=begin))
+        sizes = index.file_sizes(source, first, end)
         for row in index.timeline(source, first, end):
             if isinstance(row, Gap):
                 part = Part(source=source, begin=row.begin, end=row.end, cause=row.cause, detail=row.detail)
             else:
-                part = Part(source=source, begin=row.begin, end=row.end, files=1, bytes=row.file.size)
+                part = Part(source=source, begin=row.begin, end=row.end, files=1, bytes=sizes.get(row.file.id, 0))
             found.append(part)
             if len(found) > 1 and found[-2].cause is None and part.cause is None:
                 both = found[-2:]

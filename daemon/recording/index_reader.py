@@ -38,7 +38,11 @@ class Claim(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A file that may go."""
+    """A file that may go.
+
+    Attributes:
+        size: bytes, with those of the tracks beside it.
+    """
 
     id: str
     path: str
@@ -106,8 +110,13 @@ class IndexReader:
         rows = self._ask("SELECT * FROM claims WHERE source = ? AND event = ?", source, event)
         return next((Claim(*row) for row in rows), None)
 
+    def file_sizes(self, source: str, begin: int, end: int) -> dict[str, int]:
+        """Bytes of each file with something in a time, with those of the tracks beside it, by id."""
+        question = "SELECT id, size FROM files WHERE source = ? AND end > ? AND begin < ?"
+        return dict(self._ask(question, source, begin, end))
+
     def sizes(self) -> dict[str, int]:
-        """Bytes of each source."""
+        """Bytes of each source, with those of tracks."""
         return dict(self._ask("SELECT source, bytes FROM sizes WHERE bytes > 0"))
 
     def oldest(self, source: str | None = None) -> Iterator[Place]:

@@ -14,9 +14,7 @@ from daemon.recording.index import Index, Place
 from daemon.recording.locks import Locks
 from daemon.recording.records import Lock
 from daemon.recording.scan import is_left
-from daemon.recording.store import VIDEO, NoFileError, Store, store_error
-
-TRACKS = ".trk"  # beside a file, of the same name
+from daemon.recording.store import TRACKS, VIDEO, NoFileError, Store, store_error
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from daemon.recording.errors import StoreAwayError, StoreError, StoreFullError
 MARKER: Final = "lookout-store.json"
 LOCKS: Final = "locks"
 VIDEO: Final = ".mp4"
+TRACKS: Final = ".trk"  # beside a file, of the same name
 _VERSION = 1
 _OURS = {MARKER, "lost+found"}  # of a fresh file system
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

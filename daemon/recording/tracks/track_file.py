@@ -27,9 +27,8 @@ import structlog
 
 from daemon.errors import LookoutError
 from daemon.pipeline.outbox import Served
-from daemon.recording.retention import TRACKS
 from daemon.recording.scan import is_left
-from daemon.recording.store import VIDEO, NoFileError, Store, open_file, store_error
+from daemon.recording.store import TRACKS, VIDEO, NoFileError, Store, open_file, store_error
 from daemon.recording.tracks.codec import BlockError, StoredFrame, decode, encode
 from daemon.recording.tracks.records import Labels, SeenFrame, StateChange, TracksHead
 
