@@ -230,6 +230,24 @@ def tracks_head(store: Store, facts: FileFacts) -> TracksHead:
         return _head_of(next(_records(file), None))
 
 
+def served_in(file: int) -> tuple[list[Served], int]:
+    """The models whose boxes are in an open file, and the bytes of its whole records.
+
+    Raises:
+        TracksError: it was changed, or is none.
+        OSError: it cannot be read.
+    """
+    found, size = list[Served](), 0
+    for record in _records(file):
+        size = record.end
+        if record.kind == _SERVED:
+            try:
+                found.append(_decode_served(record.data)[1])
+            except msgspec.DecodeError as error:
+                raise TracksError(str(error)) from error
+    return found, size
+
+
 def recover_tracks(store: Store, video: str) -> None:
     """Cut what was left half written beside a recording, and say that it ends there; nothing if somebody writes it.
 
