@@ -41,7 +41,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         begin, end: UTC ns, of the time that was asked, as far as there is something.
         recorded: ns.
-        bytes: of the files.
+        bytes: of the files, and of the tracks beside them.
     """
 
     source: str
@@ -59,7 +59,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         begin, end: UTC ns.
         cause, detail: of a gap.
-        files, bytes: of video.
+        files, bytes: of video, and of the tracks beside it.
     """
 
     source: str
@@ -124,7 +124,7 @@ def summaries(store: Store, sources: Sequence[str], begin: int, end: int) -> lis
     """One for each source with something in a time, UTC ns."""
     locks, found = Locks(store).all(), []
     with reading(store) as index:
-        for source in _chosen(index, sources):
+        for source in chosen(index, sources):
             files = index.files(source, begin, end)
             if not files:
                 continue
@@ -137,7 +137,7 @@ def summaries(store: Store, sources: Sequence[str], begin: int, end: int) -> lis
                     end=last,
                     recorded=sum(row.end - row.begin for row in spans),
                     files=len(files),
-                    bytes=sum(row.size for row in files),
+                    bytes=sum(index.file_sizes(source, begin, end).values()),
                     locks=sum(lock.source == source for lock in locks),
                 )
             )
@@ -152,14 +152,15 @@ def parts(store: Store, source: str, begin: int, end: int) -> list[Part]:
     """
     found: list[Part] = []
     with reading(store) as index:
-        _chosen(index, [source])
+        chosen(index, [source])
         bounds = index.files(source)
         first = max(begin, min((row.since for row in bounds), default=begin))
+        sizes = index.file_sizes(source, first, end)
         for row in index.timeline(source, first, end):
             if isinstance(row, Gap):
                 part = Part(source=source, begin=row.begin, end=row.end, cause=row.cause, detail=row.detail)
             else:
-                part = Part(source=source, begin=row.begin, end=row.end, files=1, bytes=row.file.size)
+                part = Part(source=source, begin=row.begin, end=row.end, files=1, bytes=sizes.get(row.file.id, 0))
             found.append(part)
             if len(found) > 1 and found[-2].cause is None and part.cause is None:
                 both = found[-2:]
@@ -171,15 +172,15 @@ def parts(store: Store, source: str, begin: int, end: int) -> list[Part]:
 def gaps(store: Store, sources: Sequence[str], begin: int, end: int, least: int) -> list[Part]:
     """Gaps of at least so many ns, by source and time."""
     with reading(store) as index:
-        chosen = _chosen(index, sources)
-    rows = (part for source in chosen for part in parts(store, source, begin, end))
+        known = chosen(index, sources)
+    rows = (part for source in known for part in parts(store, source, begin, end))
     return [part for part in rows if part.cause is not None and part.end - part.begin >= least]
 
 
 def export(store: Store, source: str, begin: int, end: int, out: Path) -> exporting.Exported:
     """See `daemon.recording.export.export`."""
     with reading(store) as index:
-        _chosen(index, [source])
+        chosen(index, [source])
         return exporting.export(store, index, source, begin, end, out)
 
 
@@ -190,9 +191,9 @@ def lock(store: Store, source: str, begin: int, end: int, reason: str, clock: Cl
         LookoutError: nothing is recorded of it.
     """
     with reading(store) as index:
-        _chosen(index, [source])
+        chosen(index, [source])
         at, locks = (clock or SystemClock()).utc_ns(), Locks(store)
-        made = locks.add(source, begin, end, reason=reason, by=_user(), at=at)
+        made = locks.add(source, begin, end, reason=reason, by=user(), at=at)
         # Looked for when it is locked: until then it may be deleted.
         if not any((store.path / facts.path).exists() for facts in index.files(source, begin, end)):
             locks.remove(made.id)
@@ -216,7 +217,7 @@ def check(store: Store, source: str | None, begin: int, end: int, *, as_json: bo
     has_index = (store.path / NAME).exists()
     with closing(IndexReader(store)) if has_index else _nothing() as index:
         if source is not None and index is not None:
-            _chosen(index, [source])
+            chosen(index, [source])
         found = verify(store, index, source=source, begin=begin, end=end)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
@@ -251,7 +252,7 @@ def _nothing() -> Iterator[None]:
     yield None
 
 
-def _chosen(index: IndexReader, sources: Sequence[str]) -> Sequence[str]:
+def chosen(index: IndexReader, sources: Sequence[str]) -> Sequence[str]:
     """Raises:
     LookoutError: one is unknown.
     """
@@ -277,7 +278,7 @@ def _line(problem: Problem) -> str:
     return printable(f"{problem.kind}:{source}{when}: {problem.path}: {problem.detail}")
 
 
-def _user() -> str:
+def user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container without the user's name

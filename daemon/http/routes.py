@@ -27,7 +27,9 @@ def application(operations: Sequence[Operation], access: Access) -> Starlette:
     table = [*operations, own]
     described = document(table)
     routes = [Route(row.path, _guarded(row, access), methods=[row.method]) for row in table]
-    return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS, middleware=[Middleware(Framing)])
+    app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS, middleware=[Middleware(Framing)])
+    app.router.redirect_slashes = False  # to whatever host the client has named
+    return app
 
 
 def _guarded(operation: Operation, access: Access) -> Handler:

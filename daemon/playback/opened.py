@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,9 +17,8 @@ from daemon.recording.index import IndexReader
 from daemon.recording.locks import Locks
 from daemon.recording.records import FileFacts
 from daemon.recording.scan import Scanned, scan_open
-from daemon.recording.store import Store, folder_name, store_error
+from daemon.recording.store import NoFileError, Store, folder_name, store_error
 
-_READ: Final = os.O_RDONLY | os.O_NONBLOCK  # what lies there may be no file
 _HEAD_BYTES: Final = 16 << 10
 _BELOW_SOURCE = re.compile(r"\d{4}-\d\d-\d\d/[^/]+\.mp4", re.ASCII)
 
@@ -145,12 +143,12 @@ class OpenedStore:
         if folder != folder_name(facts.source) or not _BELOW_SOURCE.fullmatch(rest):
             raise BoxError("its path is none of a recording")
         try:
-            with self.store.opened(facts.path, _READ) as file:
-                if not stat.S_ISREG(os.fstat(file).st_mode):
-                    raise BoxError("it is no file")
+            with self.store.opened(facts.path) as file:
                 return OpenFile(facts, os.dup(file))
         except FileNotFoundError as error:
             raise HTTPException(404, "it was deleted") from error
+        except NoFileError as error:
+            raise BoxError(f"it is no recording: {error.strerror}") from error
         except OSError as error:
             raise store_error(facts.path, error) from error
 

@@ -46,9 +46,7 @@ def playback(
         LockKeeping(stores, audit, clock),
         Files(stores, audit),  # the last: a source may be named `files`
     )
-    app = application([row for feature in features for row in feature.operations()], Access(config, clock))
-    app.router.redirect_slashes = False  # to whatever host the client has named
-    return app
+    return application([row for feature in features for row in feature.operations()], Access(config, clock))
 
 
 class PlaybackServer:

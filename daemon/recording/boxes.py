@@ -125,10 +125,15 @@ def fragment_box(found: FragmentBox, media: Iterable[Buffer]) -> bytes:
 
 def chain_of(box_bytes: Buffer, media: Iterable[Buffer]) -> bytes:
     """The chain that a fragment's box should have."""
-    chain = hashlib.sha256(memoryview(box_bytes)[_CLAIMED_AT + 1 : FRAGMENT_BYTES - _CHAIN_BYTES])
+    chain = hashlib.sha256(chained(box_bytes))
     for part in media:
         chain.update(part)
     return chain.digest()
+
+
+def chained(box_bytes: Buffer) -> memoryview:
+    """The bytes of a fragment's box that its chain goes over, before those of `moof` and `mdat`."""
+    return memoryview(box_bytes)[_CLAIMED_AT + 1 : FRAGMENT_BYTES - _CHAIN_BYTES]
 
 
 def claimed_at(fragment: int) -> int:

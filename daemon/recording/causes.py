@@ -8,6 +8,7 @@ Cause = Literal[
     "source_down", "no_key", "network", "disk_slow", "disk_full", "disk_error", "store_away", "store_hung",
     "recorder_down", "daemon_down", "off", "no_event", "codec", "fenced", "clock", "expired",
 ]  # fmt: skip
+LASTING: Final[tuple[Cause, ...]] = ("off", "fenced")  # gaps go on until the source is recorded again
 CAUSES: Final[tuple[str, ...]] = get_args(Cause)
 MEANINGS: Final[dict[str, str]] = {
     "source_down": "the camera gave no video; the detail says why",
@@ -23,7 +24,7 @@ MEANINGS: Final[dict[str, str]] = {
     "off": "recording was off",
     "no_event": "no event wanted it",
     "codec": "video that cannot be recorded",
-    "fenced": "another daemon of the fleet had the source",
+    "fenced": "the source was no more this member's of the fleet",
     "clock": "the time of day was set",
     "expired": "it was deleted, as the limits of the store say",
 }

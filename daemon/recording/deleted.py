@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection
 from typing import Final
 
-from daemon.recording.store import FILE_MODE, Store, folder_name, write_whole
+from daemon.recording.store import Store, folder_name, open_file, write_whole
 
 _NAME: Final = "deleted.ids"
 _ID_BYTES: Final = 8
@@ -23,9 +23,8 @@ def note(store: Store, source: str, id: str) -> bool:
     Raises:
         OSError: it cannot be written.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with store.folder(folder_name(source)) as folder:
-        file = os.open(_NAME, flags, FILE_MODE, dir_fd=folder)
+        file = open_file(_NAME, os.O_WRONLY | os.O_APPEND | os.O_CREAT, folder)
     try:
         os.write(file, bytes.fromhex(id))
         return os.fstat(file).st_size > _MANY

@@ -17,7 +17,7 @@ import msgspec
 from daemon.recording.errors import StoreError
 from daemon.recording.index_reader import NAME, Claim, IndexReader, Place, connect, is_damage, sqlite_translated
 from daemon.recording.records import FileFacts, Gap
-from daemon.recording.store import FILE_MODE, Store, give, translated
+from daemon.recording.store import FILE_MODE, TRACKS, VIDEO, Store, give, open_file, translated
 
 __all__ = ["DAMAGED", "NAME", "Claim", "Index", "IndexReader", "Place"]
 
@@ -85,7 +85,15 @@ class Index(IndexReader):
     def add_files(self, files: Iterable[tuple[FileFacts, Sequence[Gap]]]) -> None:
         """Several at once."""
         with self.writing() as db:
-            _add(db, files)
+            _add(db, files, self._store)
+
+    def measure(self, id: str) -> None:
+        """The tracks beside a file have grown."""
+        facts = self.file(id)
+        if facts is not None:
+            size = facts.size + tracks_bytes(self._store, facts.path)
+            with self.writing() as db:
+                db.execute("UPDATE files SET size = ? WHERE id = ? AND size != ?", (size, id, size))
 
     def remove_file(self, id: str) -> None:
         with self.writing() as db:
@@ -97,7 +105,7 @@ class Index(IndexReader):
         with self.writing() as db:
             db.execute("DELETE FROM files")
             db.execute("DELETE FROM gaps")
-            _add(db, files())
+            _add(db, files(), self._store)
 
     def put_open_gaps(self, source: str, gaps: Sequence[Gap]) -> None:
         """The gaps since the last file, as far as they are known; the last of them goes on."""
@@ -220,19 +228,27 @@ class Index(IndexReader):
         return db
 
 
-def _add(db: sqlite3.Connection, files: Iterable[tuple[FileFacts, Sequence[Gap]]]) -> None:
+def _add(db: sqlite3.Connection, files: Iterable[tuple[FileFacts, Sequence[Gap]]], store: Store) -> None:
     for facts, gaps in files:
         db.execute("DELETE FROM files WHERE path = ? AND id != ?", (facts.path, facts.id))
-        row = facts.id, facts.source, facts.begin, facts.end, facts.size, facts.claimed, facts.path
+        size = facts.size + tracks_bytes(store, facts.path)
+        row = facts.id, facts.source, facts.begin, facts.end, size, facts.claimed, facts.path
         db.execute(_PUT_FILE, (*row, _encode(facts).decode()))
         rows = [(facts.id, gap.begin, gap.end, gap.cause, gap.detail, facts.source) for gap in gaps]
         db.executemany(_PUT_GAP, rows)
 
 
+def tracks_bytes(store: Store, video: str) -> int:
+    """Bytes of the tracks beside a recording; 0 if there are none."""
+    *folders, name = video.split("/")
+    with suppress(OSError), store.folder(*folders) as folder:
+        return os.stat(name.removesuffix(VIDEO) + TRACKS, dir_fd=folder, follow_symlinks=False).st_size
+    return 0
+
+
 @contextmanager
 def _alone(folder: int) -> Iterator[None]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    lock = os.open(_LOCK, flags, FILE_MODE, dir_fd=folder)
+    lock = open_file(_LOCK, os.O_RDWR | os.O_CREAT, folder)
     try:
         give(lock, folder)
         with suppress(OSError):  # a file system without locks

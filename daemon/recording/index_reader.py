@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
@@ -37,7 +38,11 @@ class Claim(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A file that may go."""
+    """A file that may go.
+
+    Attributes:
+        size: bytes, with those of the tracks beside it.
+    """
 
     id: str
     path: str
@@ -105,8 +110,13 @@ class IndexReader:
         rows = self._ask("SELECT * FROM claims WHERE source = ? AND event = ?", source, event)
         return next((Claim(*row) for row in rows), None)
 
+    def file_sizes(self, source: str, begin: int, end: int) -> dict[str, int]:
+        """Bytes of each file with something in a time, with those of the tracks beside it, by id."""
+        question = "SELECT id, size FROM files WHERE source = ? AND end > ? AND begin < ?"
+        return dict(self._ask(question, source, begin, end))
+
     def sizes(self) -> dict[str, int]:
-        """Bytes of each source."""
+        """Bytes of each source, with those of tracks."""
         return dict(self._ask("SELECT source, bytes FROM sizes WHERE bytes > 0"))
 
     def oldest(self, source: str | None = None) -> Iterator[Place]:
@@ -192,6 +202,14 @@ def is_damage(error: BaseException) -> bool:
 
 
 def connect(path: os.PathLike[str], mode: str) -> sqlite3.Connection:
+    """
+    Raises:
+        StoreError: something that is no file lies in its place, which SQLite might wait for.
+    """
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(f"{os.fspath(path)}{suffix}").st_mode):
+                raise StoreError(f"{os.fspath(path)}{suffix}: is no regular file: move it away")
     uri = f"file:{quote(os.fspath(path))}?mode={mode}"
     db = sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
     try:

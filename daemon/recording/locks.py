@@ -14,7 +14,7 @@ import msgspec
 
 from daemon.recording.errors import StoreError
 from daemon.recording.records import Lock
-from daemon.recording.store import FILE_MODE, LOCKS, Store, give, translated, write_whole
+from daemon.recording.store import LOCKS, Store, give, open_file, translated, write_whole
 
 _GUARD: Final = ".lock"
 _NAME = re.compile(r"[0-9a-f]{16}\.json")
@@ -86,11 +86,10 @@ class Locks:
     @contextmanager
     def held(self) -> Iterator[None]:
         """While no lock is added by another process: what was looked at stays true."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with ExitStack() as stack:
             with suppress(OSError):  # a full disk, where nobody can add one; a file system without locks
                 with self._store.folder(LOCKS, makes=True) as folder:
-                    guard = os.open(_GUARD, flags, FILE_MODE, dir_fd=folder)
+                    guard = open_file(_GUARD, os.O_RDWR | os.O_CREAT, folder)
                     give(guard, folder)
                 stack.callback(os.close, guard)
                 fcntl.flock(guard, fcntl.LOCK_EX)
@@ -102,7 +101,12 @@ class Locks:
         known = self._known.get(name)
         if known is not None and known[0] == changed:
             return known
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            file = open_file(name, os.O_RDONLY, folder)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            return None
         try:
             lock = _decode(os.read(file, _MAX_BYTES))
         except msgspec.MsgspecError:

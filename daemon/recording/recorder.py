@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -24,6 +26,7 @@ _HUNG_S = 5.0  # a turn that took longer was a hang of the file system
 _BOOKS_NS = 5 * _SECOND_NS
 _TRUST_NS = 24 * 3600 * _SECOND_NS  # the age of footage counts so long after the clock was set ahead
 _JUMP_NS = 60 * _SECOND_NS
+_MAX_LEAVING = 64  # sources that were removed while the store is away: their rings need memory
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,15 @@ class StorePlace:
     rules: Rules
     uuid: str | None = None
     down_since: int | None = None
+
+
+class _Leaving(NamedTuple):
+    """A source that is recorded no more since a time, UTC ns, and waits for its store to write the rest."""
+
+    source: SourceRecorder
+    cause: Cause
+    detail: str
+    at: int
 
 
 class Recorder:
@@ -65,6 +77,7 @@ class Recorder:
         self._place, self._instance, self._on_clip = place, instance, on_clip
         self._clock, self._boottime = clock, boottime
         self._sources: dict[str, SourceRecorder] = {}
+        self._leaving: deque[_Leaving] = deque()
         self._to: OpenStore | None = None
         self._troubles = Troubles()
         self.trouble: StoreError | None = None
@@ -85,7 +98,10 @@ class Recorder:
         Raises:
             RingError, OSError: it has no ring.
         """
-        self.forget(source, "off", "it was added again")
+        if self._to is not None:
+            self.forget(source, "off", "it was added again")
+        elif source in self._sources:  # of the same ring
+            self._sources.pop(source).close()
         recorder = SourceRecorder(source, ring, settings, self._instance, boot_id())
         self._sources[source] = recorder
         if self._to is not None:
@@ -106,10 +122,14 @@ class Recorder:
             if self._to is not None:
                 self._to.retention.set_rules(self._rules)
 
-    def forget(self, source: str, cause: Cause, detail: str) -> None:
+    def forget(self, source: str, cause: Cause, detail: str, at: int | None = None) -> None:
+        """
+        Args:
+            at: since when it is not recorded, UTC ns; None for now.
+        """
         if source in self._sources:
             self._take_tracks()
-            self._finish(self._sources.pop(source), cause, detail)
+            self._leave(_Leaving(self._sources.pop(source), cause, detail, at or self._clock.utc_ns()))
 
     def note(self, source: str, at: int, cause: Cause, detail: str | None) -> None:
         if known := self._sources.get(source):
@@ -176,6 +196,8 @@ class Recorder:
         """Write what is wanted, and close all files."""
         for source in [*self._sources]:
             self.forget(source, "daemon_down", "it was stopped")
+        while self._leaving:
+            self._leaving.popleft().source.close()
         if self._tracks is not None:
             self._tracks.commit()
         if self._to is not None:
@@ -199,16 +221,25 @@ class Recorder:
         if self._tracks is not None:
             self._tracks.take({name: source.tracks for name, source in self._sources.items()})
 
-    def _finish(self, source: SourceRecorder, cause: Cause, detail: str) -> None:
-        try:
-            source.take(self._boottime())
-            if self._to is not None:
-                for clip in source.finish(self._to, self._clock.utc_ns(), cause, detail):
+    def _leave(self, leaving: _Leaving) -> None:
+        """Finish a source, now or when the store can be used."""
+        self._leaving.append(leaving)
+        if self._to is not None:
+            self._finish_leaving(self._to)
+        elif len(self._leaving) > _MAX_LEAVING:
+            self._leaving.popleft().source.close()
+
+    def _finish_leaving(self, to: OpenStore) -> None:
+        while self._leaving:
+            source, cause, detail, at = self._leaving.popleft()
+            try:
+                source.take(self._boottime())
+                for clip in source.finish(to, self._clock.utc_ns(), cause, detail, at):
                     self._on_clip(source, clip, True)
-        except LookoutError as error:
-            log.warning("the last video of a source is not recorded", source=source.source, reason=str(error))
-        finally:
-            source.close()
+            except LookoutError as error:
+                log.warning("the last video of a source is not recorded", source=source.source, reason=str(error))
+            finally:
+                source.close()
 
     def _opened(self, now: int, now_boot: int) -> OpenStore | None:
         """The store, if it can be used."""
@@ -231,6 +262,9 @@ class Recorder:
                 place.path, self._rules, self._troubles, must_be_mount=place.must_be_mount, uuid=self.uuid
             )
             self.uuid = self._to.uuid
+            for leaving in self._leaving:
+                leaving.source.begin(self._to, now)
+            self._finish_leaving(self._to)
             for source in self._sources.values():
                 source.begin(self._to, now)
         except StoreError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from daemon.config.sources import SourceConfig
     from daemon.pipeline.core import Core
     from daemon.pipeline.lane import Follower
+    from daemon.recording.causes import Cause
     from daemon.recording.directory import RingDirectory
     from daemon.recording.streams.process import StreamsProcess
     from daemon.recording.tracks.tap import TrackTap
@@ -92,8 +93,7 @@ class Recording:
         for source in [*self._plans]:
             for store in [*self._plans[source]]:
                 if store not in plans.get(source, {}):
-                    detail = "it was switched off" if source in there else "the source was removed"
-                    self._stores[store].forget(source, "off", detail)
+                    self._stores[store].forget(source, *self._farewell(source, there), self._clock.utc_ns())
                     self.packets.drop(source, store)
         for source, plan in plans.items():
             feed = "stream" if source in streams else "capture"
@@ -105,6 +105,14 @@ class Recording:
         self._tracks.use(
             {store: {source for source, plan in wanted.items() if store in plan} for store in self._stores}
         )
+
+    def _farewell(self, source: str, there: Collection[str]) -> tuple[Cause, str]:
+        """Why a source is not recorded any more."""
+        if source in there:
+            return "off", "it was switched off"
+        if self._owner is not None:
+            return "fenced", "the fleet gave the source to another member, or removed it"
+        return "off", "the source was removed"
 
     @property
     def followers(self) -> Sequence[Follower]:

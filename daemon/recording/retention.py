@@ -14,9 +14,7 @@ from daemon.recording.index import Index, Place
 from daemon.recording.locks import Locks
 from daemon.recording.records import Lock
 from daemon.recording.scan import is_left
-from daemon.recording.store import VIDEO, Store, store_error
-
-TRACKS = ".trk"  # beside a file, of the same name
+from daemon.recording.store import TRACKS, VIDEO, NoFileError, Store, store_error
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,8 +171,11 @@ class Retention:
         return is_long
 
     def _is_left(self, place: Place) -> bool:
-        with self._store.opened(place.path, os.O_RDWR) as file:
-            return is_left(file)
+        try:
+            with self._store.opened(place.path, os.O_RDWR) as file:
+                return is_left(file)
+        except NoFileError:
+            return True
 
     def _unlink(self, path: str) -> None:
         source, day, name = path.split("/")

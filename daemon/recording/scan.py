@@ -24,7 +24,7 @@ from daemon.recording.boxes import (
 from daemon.recording.errors import StoreError
 from daemon.recording.recording_file import facts_of, tail_of
 from daemon.recording.records import FileFacts, FileHead, FileTail, FragmentRow
-from daemon.recording.store import Store, translated
+from daemon.recording.store import NoFileError, Store, translated
 
 _HEAD_BYTES: Final = 4096  # read at first
 _MAX_HEAD: Final = 16 << 20
@@ -68,6 +68,8 @@ def scan(store: Store, path: str) -> Scanned:
             return scan_open(path, file)
     except FileNotFoundError:
         raise
+    except NoFileError as error:
+        raise BoxError(f"it is no recording: {error.strerror}") from error
     except OSError as error:
         with translated(path):
             raise error from None

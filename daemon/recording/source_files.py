@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from daemon.recording.assembly import Chunk
-from daemon.recording.causes import Cause
+from daemon.recording.causes import LASTING, Cause
 from daemon.recording.errors import StoreError
 from daemon.recording.gap_log import GapLog, Note
 from daemon.recording.recording_file import RecordingFile
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _MINUTE_NS = 60_000_000_000
 _MAX_KEYLESS_NS = 2 * _MINUTE_NS
 _MAX_FILE_BYTES = 1 << 30
-_LASTING: Final = ("off", "fenced")  # causes of gaps that go on until the source is recorded again
 _SAME_NS = 1_000_000_000  # a shorter step to another stream is no gap
 
 
@@ -80,10 +79,11 @@ class SourceFiles:
             for gap in going:
                 if gap.end > until:
                     self._log.note(max(gap.begin, until), gap.cause, gap.detail)
-            if not going and last is not None and last.reason == "off":  # the index was lost
-                self._log.note(until, "off")
+            for cause in LASTING:
+                if not going and last is not None and last.reason == cause:  # the index was lost
+                    self._log.note(until, cause)
             known = max(until, going[-1].end if going else 0)
-            lasts = bool(self._log.notes) and self._log.notes[-1].cause in _LASTING
+            lasts = bool(self._log.notes) and self._log.notes[-1].cause in LASTING
             if known < now and not lasts:
                 self._log.note(known, "daemon_down")
             self._log.note(now, "source_down", "it has not connected yet")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from daemon.recording.assembly import Assembler, Break, Chunk, Place
-from daemon.recording.causes import Cause
+from daemon.recording.causes import LASTING, Cause
 from daemon.recording.clips import Claim, Clip, Clips, ClipsState
 from daemon.recording.ring_layout import HEAD_BYTES
 from daemon.recording.ring_reader import RingReader
@@ -209,11 +209,12 @@ class SourceRecorder:
         """Every few seconds."""
         self._files.keep_books(to, now)
 
-    def finish(self, to: OpenStore, now: int, cause: Cause, detail: str) -> list[Clip]:
+    def finish(self, to: OpenStore, now: int, cause: Cause, detail: str, at: int) -> list[Clip]:
         """The last turn: write what is wanted, and close the file.
 
         Args:
             cause, detail: why nothing more is recorded.
+            at: since when, UTC ns.
 
         Returns:
             Clips that are over by that.
@@ -227,8 +228,8 @@ class SourceRecorder:
                 self._decide(to, None)
                 self._pass()
         finally:
-            self._files.close(to, "off" if cause == "off" else "stopped")
-            self._files.note(now, cause, detail)
+            self._files.close(to, cause if cause in LASTING else "stopped")
+            self._files.note(min(at, now), cause, detail)
             self._commit()
             self._files.keep_books(to, now + 1)
         self.tracks.finish(to)

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import re
+import stat
 import uuid as uuids
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from daemon.recording.errors import StoreAwayError, StoreError, StoreFullError
 MARKER: Final = "lookout-store.json"
 LOCKS: Final = "locks"
 VIDEO: Final = ".mp4"
+TRACKS: Final = ".trk"  # beside a file, of the same name
 _VERSION = 1
 _OURS = {MARKER, "lost+found"}  # of a fresh file system
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -31,6 +33,10 @@ _MAX_NAME = 120  # bytes, of a source's folder
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/%\\]|^\.")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class NoFileError(OSError):
+    """A pipe, a socket or a device lies in the place of a file."""
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -128,7 +134,7 @@ class Store:
             StoreError: another process is.
         """
         with translated(self.path):
-            claim = os.open(MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+            claim = open_file(MARKER, os.O_RDWR, self._folder)
             try:
                 fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -185,7 +191,7 @@ class Store:
         """
         *folders, name = path.split("/")
         with self.folder(*folders) as folder:
-            file = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE, dir_fd=folder)
+            file = open_file(name, flags, folder)
         try:
             yield file
         finally:
@@ -251,6 +257,27 @@ def store_error(place: object, error: OSError, cause: Cause = "disk_error") -> S
     return StoreAwayError(words) if error.errno == errno.ESTALE else StoreError(words, cause)
 
 
+def open_file(name: str, flags: int, folder: int) -> int:
+    """Open a file; nobody waits for the other end of a pipe, or sets off a device, that lies in its place.
+
+    Args:
+        folder: a file descriptor.
+
+    Raises:
+        NoFileError: it is something else.
+        OSError: it is not there.
+    """
+    try:
+        file = os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE, dir_fd=folder)
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return file
+        os.close(file)
+    except OSError as error:
+        if error.errno not in (errno.ENXIO, errno.ENODEV):  # a socket, or a pipe that nobody reads
+            raise
+    raise NoFileError(errno.EINVAL, f"{name} is no regular file")
+
+
 def write_whole(folder: int, name: str, content: bytes, *, replaces: bool = True) -> None:
     """Write a small file at once: it is there whole, or not at all.
 
@@ -308,7 +335,7 @@ def is_unused(path: Path) -> bool:
 def _read_marker(path: Path, folder: int) -> Marker:
     hint = f"make it one by `lookout recordings init {path}`"
     try:
-        file = os.open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        file = open_file(MARKER, os.O_RDONLY, folder)
     except FileNotFoundError as error:
         raise StoreAwayError(f"{path}: has no {MARKER}: it is not mounted, or no store yet: {hint}") from error
     try:

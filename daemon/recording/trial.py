@@ -191,7 +191,8 @@ def _recorded(store: Store, sources: Sequence[str]) -> tuple[int, dict[str, floa
             files = index.files(source, newest.end - _RATE_NS, newest.end) if newest else []
             seconds = sum(row.end - row.begin for row in files) / 1e9
             if seconds >= 1:
-                rates[source] = sum(row.size for row in files) / seconds
+                sizes = index.file_sizes(source, newest.end - _RATE_NS, newest.end) if newest else {}
+                rates[source] = sum(sizes.values()) / seconds
         return sum(index.sizes().values()), rates
 
 

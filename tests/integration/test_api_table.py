@@ -97,6 +97,12 @@ def test_each_refusal_of_an_empty_request_is_described(api: Running) -> None:
             assert str(status) in api.described["paths"][path][method.lower()]["responses"], (method, path, status)
 
 
+def test_no_request_is_led_to_a_host_that_it_names(api: Running) -> None:
+    """By a slash at the end of a path that is known without it, or the other way round."""
+    for method, path in api.operations:
+        assert api.status(method, f"{path}/", Authorization=f"Bearer {_TOKEN}", **_REMOTE) == 404, (method, path)
+
+
 def test_each_reference_of_the_document_leads_somewhere(api: Running) -> None:
     schemas = api.described["components"]["schemas"]
     used = {value.rpartition("/")[2] for value in _references(api.described)}

@@ -8,6 +8,7 @@ from time import time_ns
 import pytest
 
 from tests.lifetimes.matrix import go_on
+from tests.lifetimes.past_verbs import PAST_VERBS, wait_old
 from tests.lifetimes.recording_verbs import RECORDING_VERBS, store_of
 from tests.lifetimes.rig import Rig, wait_until
 from tests.lifetimes.verbs import ENDING, VERBS, Verb, put_back
@@ -46,6 +47,14 @@ def _wait_recorded(rig: Rig) -> None:
 
     before = written()
     wait_until(lambda: written() != before and written() > 0, "it is recorded again", lambda: store.figures)
+
+
+@pytest.mark.parametrize("first", PAST_VERBS)
+def test_it_records_on_while_somebody_looks(recording: Rig, first: str) -> None:
+    for second in PAST_VERBS:
+        wait_old(recording)
+        go_on(recording, PAST_VERBS, (first, second), put_back)
+    _wait_recorded(recording)
 
 
 @pytest.mark.parametrize("first", RECORDING_VERBS)

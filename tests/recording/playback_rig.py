@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from daemon.clock import SystemClock
 from daemon.config.http import HttpConfig, TokenConfig
 from daemon.playback.opened import PlayPlace
 from daemon.playback.server import playback
-from daemon.recording.index import Claim, Index
+from daemon.recording.index import NAME, Claim, Index
 from daemon.recording.recording_file import RecordingFile
 from daemon.recording.records import FileFacts, Gap
 from daemon.recording.scan import scan
@@ -87,3 +88,11 @@ def served(places: Sequence[PlayPlace], token: str | None = VIEW, patience_s: fl
 def recorded(folder: Path, clips: Path) -> Iterator[Recorded]:
     with closing(Recorded(folder, clips)) as found:
         yield found
+
+
+@contextmanager
+def locked_index(folder: Path) -> Iterator[Callable[[], None]]:
+    """An index that keeps all that open it waiting, for some seconds or until what comes is called."""
+    with closing(sqlite3.connect(folder / NAME, isolation_level=None)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        yield db.close

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from daemon.recording import deleted
+from daemon.recording.boxes import BoxError
 from daemon.recording.errors import StoreAwayError, StoreError, StoreFullError
 from daemon.recording.index import NAME, Claim, Index, IndexReader
 from daemon.recording.locks import Locks
@@ -24,6 +26,7 @@ from daemon.recording.retention import Retention, Rules
 from daemon.recording.scan import scan
 from daemon.recording.store import MARKER, Store, folder_name
 from daemon.recording.timeline import Span
+from daemon.recording.verify import verify
 from tests.support.recorded import BEGIN, SECOND, append, begun, clip, groups, head_of, later, record
 
 DAY = 86_400 * SECOND
@@ -238,6 +241,44 @@ def test_links_are_not_followed(store: Store, files: list[FileFacts], tmp_path: 
     path.symlink_to(tmp_path / "secret.mp4")
     with pytest.raises(StoreError):
         scan(store, files[0].path)
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFIFO, stat.S_IFSOCK])
+def test_nobody_waits_for_what_is_no_file(store: Store, index: Index, files: list[FileFacts], kind: int) -> None:
+    """Each in its place, with one line that names it."""
+
+    def replace(name: str) -> None:
+        path = store.path / name
+        path.unlink(missing_ok=True)
+        os.mknod(path, kind | 0o600)
+
+    locks = Locks(store)
+    lock = locks.add("door", 0, 1, reason="", by="", at=0)
+    replace(f"locks/{lock.id}.json")
+    assert (locks.all(), locks.damaged) == ([], [f"{lock.id}.json"])
+    replace("door/deleted.ids")
+    with pytest.raises(OSError, match="is no regular file"):
+        deleted.note(store, "door", "00" * 8)
+    with pytest.raises(OSError, match="is no regular file"):
+        deleted.noted(store, "door")
+    (store.path / "door" / "deleted.ids").unlink()
+    replace(files[0].path)
+    replace(files[0].path.replace(".mp4", ".trk"))
+    with pytest.raises(BoxError, match="is no regular file"):
+        scan(store, files[0].path)
+    assert {problem.path for problem in verify(store, index).problems} == {files[0].path, f"locks/{lock.id}.json"}
+    assert [*reconcile(store, index).problems] == []
+    assert Retention(store, index, Rules(max_bytes=1, continuous_ns=1, events_ns=1)).run(0, ages=False) == 5
+    assert [*store.files()] == []
+    for name in ("index.sqlite-journal", "index.sqlite"):
+        index.close()
+        replace(name)
+        for kind_of in (Index, IndexReader):
+            with pytest.raises(StoreError, match=f"{name}: is no regular file"):
+                kind_of(store)
+    replace(MARKER)
+    with pytest.raises(StoreError, match=f"{MARKER} is no regular file"):
+        Store.open(store.path)
 
 
 @pytest.mark.needs("mounts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,16 +14,30 @@ import pytest
 from daemon.config.load import parse
 from daemon.config.recording import StoreConfig
 from daemon.config.root import Config
+from daemon.config.sources import SourceRecord
 from daemon.http.recording_exposition import RecordingExposition
 from daemon.http.recording_rows import RecordingRows
+from daemon.lifecycle import Lifecycle
+from daemon.pipeline.core import Core
+from daemon.pipeline.ledger import Ledger
+from daemon.pipeline.outbox import Outbox
 from daemon.recording import trial
 from daemon.recording.index import Index
+from daemon.recording.kit import open_recording
 from daemon.recording.process.store_process import StoreFigures
 from daemon.recording.reconcile import rebuild
+from daemon.recording.recording import Recording
 from daemon.recording.source_recorder import Account
 from daemon.recording.store import Store
 from daemon.recording.trial import Trial, TrialOrder, try_store
+from daemon.system.opener import Opener
+from daemon.system.stop_token import StopToken
+from daemon.system.time_limits import Limits
+from lookoutd.messages import Owner
+from tests.recording.playback_rig import locked_index
 from tests.support import recorded
+from tests.support.clock import ManualClock
+from tests.support.runtime import runtime_of
 
 SECOND = 1_000_000_000
 MIB = 1 << 20
@@ -63,10 +77,12 @@ def test_a_store_that_is_not_there_yet_is_tried_and_is_still_not_there(tmp_path:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_store_that_does_not_answer_holds_nobody_up(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "lookout-store.json")  # opening it takes as long as nobody writes
-    found = try_store(order(tmp_path), silent_s=0.1)
-    assert found.problem == f"{tmp_path}: does not answer: opening it takes longer than 0.1 s"
+def test_a_store_that_does_not_answer_holds_nobody_up(store: Store) -> None:
+    with locked_index(store.path):
+        found = try_store(order(store.path), silent_s=0.1)
+    assert found.problem is not None
+    assert found.problem.startswith(f"{store.path}: does not answer: ")
+    assert found.problem.endswith(" takes longer than 0.1 s")
 
 
 @contextmanager
@@ -140,6 +156,44 @@ def test_the_seconds_of_a_gap_do_not_fall_when_an_event_takes_the_last_of_them()
         accounts.append(Account("door", 0, released, {}, 0, 0, {"no_event": round(seconds * SECOND)}, None, None))
         seen.append(_samples(exposition)["gap_seconds_total", "door", "no_event"])
     assert seen == [20, 20, 30, 0.2]
+
+
+# --- the part of the daemon ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _built(owner: Callable[[str], Owner | None] | None = None) -> Iterator[tuple[Recording, Lifecycle]]:
+    """The part as the daemon builds it, before it starts."""
+    config, clock, ledger = parse(_CONFIG), ManualClock(), Ledger()
+    life, opener = Lifecycle(clock, Limits()), Opener(StopToken(), 1.0, Limits(), clock, lambda: None)
+    core = Core(config, "run", ledger, Outbox(1, ledger, lossless=False), life, opener, runtime_of(clock))
+    try:
+        yield open_recording(core, owner), life
+    finally:
+        life.undo()
+
+
+def test_a_change_that_comes_before_the_start_is_not_undone_by_it() -> None:
+    config = parse(_CONFIG)
+    with _built() as (recording, life):
+        changed = [msgspec.structs.replace(row, record=SourceRecord(mode="off")) for row in config.sources[:1]]
+        recording.configure(msgspec.structs.replace(config, sources=[*changed, *config.sources[1:]]))
+        (start,) = (part for part, _ in life._parts if part.name == "recording")
+        start.start()
+        assert not recording.packets.rings_of("door")
+        assert recording.packets.rings_of("main")
+
+
+@pytest.mark.parametrize("in_fleet", [False, True])
+def test_why_a_source_is_recorded_no_more(*, in_fleet: bool) -> None:
+    config = parse(_CONFIG)
+    off = msgspec.structs.replace(config.sources[0], record=SourceRecord(mode="off"))
+    with _built((lambda _: None) if in_fleet else None) as (recording, _):
+        recording.configure(config)
+        recording.configure(msgspec.structs.replace(config, sources=[off, *config.sources[3:]]))
+        (store,) = recording._stores.values()
+        causes = {order.source: order.cause for order, *_ in store._leaving.values()}
+        assert causes == {"door": "off", "main": "fenced" if in_fleet else "off"}
 
 
 # --- sources ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from daemon.recording.index import NAME
 from daemon.recording.store import Store
 from daemon.system.children import spawn
 from tests.lifetimes.running import STREET, running
-from tests.recording.playback_rig import HTTP, VIEW, recorded, served
+from tests.recording.playback_rig import HTTP, VIEW, locked_index, recorded, served
 from tests.support.daemon import PATIENCE_S, wait_until
 from tests.support.ports import free_port
 
@@ -96,13 +96,13 @@ def test_it_ends_by_itself_when_the_daemon_is_gone(order: PlaybackOrder) -> None
 
 
 def test_a_store_that_hangs_holds_up_no_other(tmp_path: Path, clips: Path) -> None:
-    """A pipe in place of its index keeps all that open it."""
+    """An index that somebody else has alone keeps all that open it."""
     with recorded(tmp_path / "main", clips) as main, recorded(tmp_path / "slow", clips) as slow:
         index = slow.path / NAME
+        slow.index.close()  # so that it is one file
         os.rename(index, slow.path / "kept")
-        os.mkfifo(index)
         places = [PlayPlace("main", main.path), PlayPlace("slow", slow.path)]
-        with served(places, patience_s=0.2) as client:
+        with locked_index(slow.path) as let_go, served(places, patience_s=0.2) as client:
             times = f"from={main.at(0)}&to={main.at(3)}"
             for _ in range(6):
                 found = client.get(f"/api/v1/recordings/door/spans?{times}").json
@@ -111,8 +111,7 @@ def test_a_store_that_hangs_holds_up_no_other(tmp_path: Path, clips: Path) -> No
                 assert client.get(f"/api/v1/recordings/files/{main.files[0].id}").status == 200
             refused = client.get(f"/api/v1/recordings/door/spans?{times}&store=slow")
             assert (refused.status, refused.headers["retry-after"]) == (503, "5")
-            writer = os.open(index, os.O_RDWR | os.O_NONBLOCK)  # all that wait for it go on
+            let_go()
             os.rename(slow.path / "kept", index)
-            os.close(writer)
             again = f"/api/v1/recordings/door/spans?{times}&store=slow"
             wait_until(lambda: client.get(again).status == 200, "the store answers again")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon.recording.causes import LASTING, Cause
 from daemon.recording.records import Gap
 from daemon.recording.retention import Rules
 from daemon.recording.timeline import Span
@@ -114,11 +115,12 @@ def test_all_causes_of_a_gap_outlive_the_daemon(tmp_path: Path, camera: Clip) ->
     assert is_whole(rig)
 
 
-def test_a_switched_off_source_is_known_as_such_without_an_index(tmp_path: Path, camera: Clip) -> None:
+@pytest.mark.parametrize("cause", LASTING)
+def test_a_switched_off_source_is_known_as_such_without_an_index(tmp_path: Path, camera: Clip, cause: Cause) -> None:
     rig = Rig(tmp_path / "store", camera)
     rig.send(5)
     rig.recorder.turn()
-    rig.recorder.forget("door", "off", "it was switched off")
+    rig.recorder.forget("door", cause, "words")
     rig.finish()
     for path in rig.folder.glob("index.sqlite*"):
         path.unlink()
@@ -127,7 +129,7 @@ def test_a_switched_off_source_is_known_as_such_without_an_index(tmp_path: Path,
     rig.connect("bbbb")
     rig.send(5)
     rig.finish()
-    assert rig.shape() == [("recorded", 5.0), ("off", 60.0), ("recorded", 5.0)]
+    assert rig.shape() == [("recorded", 5.0), (cause, 60.0), ("recorded", 5.0)]
 
 
 def test_a_clip_has_what_was_written_before_its_event_came(tmp_path: Path, camera: Clip) -> None:
@@ -217,6 +219,25 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path, camera: Clip) -> Non
     assert [*rig.packets()] == sent(camera, rig.put)
 
 
+def test_a_source_that_is_switched_off_while_its_store_is_away_is_off_since_then(tmp_path: Path, camera: Clip) -> None:
+    folder = tmp_path / "store"
+    rig = Rig(folder, camera)
+    rig.send(10)
+    folder.rename(tmp_path / "elsewhere")
+    rig.send(5)
+    rig.recorder.turn()
+    rig.recorder.forget("door", "off", "it was switched off")
+    rig.wait(20)
+    rig.begin_ring()
+    rig.connect("bbbb")
+    rig.send(5)
+    (tmp_path / "elsewhere").rename(folder)
+    rig.send(10)
+    rig.finish()
+    assert rig.shape() == [("recorded", 15), ("off", 20), ("recorded", 15)]
+    assert [*rig.packets()] == sent(camera, 225) + sent(camera, 225)
+
+
 def test_the_oldest_goes_where_bytes_are_limited(tmp_path: Path, camera: Clip) -> None:
     rig = Rig(tmp_path / "store", camera, rules=Rules(max_bytes=5 << 20, continuous_ns=DAY.continuous_ns, events_ns=1))
     rig.send(400)
@@ -224,4 +245,20 @@ def test_the_oldest_goes_where_bytes_are_limited(tmp_path: Path, camera: Clip) -
     sizes = sum(path.stat().st_size for path in (tmp_path / "store").rglob("*.mp4"))
     assert 2 << 20 < sizes <= 5 << 20
     assert [what for what, _ in rig.shape()] == ["expired", "recorded"]
+    assert is_whole(rig)
+
+
+def test_an_index_that_refuses_costs_no_packet_and_none_comes_twice(tmp_path: Path, camera: Clip) -> None:
+    """What is written is not written again, and the index is told of it when it takes something."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    assert rig.recorder._to is not None
+    index = rig.recorder._to.index._db
+    index.execute("PRAGMA query_only = 1")
+    rig.send(60)  # another minute begins
+    index.execute("PRAGMA query_only = 0")
+    rig.send(15)
+    rig.finish()
+    assert [*rig.packets()] == sent(camera, rig.put)
+    assert rig.shape() == [("recorded", 80.0)]
     assert is_whole(rig)

@@ -27,8 +27,9 @@ from daemon.analytics.tracker import track
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.outbox import Served
 from daemon.recording.index import Index
-from daemon.recording.reconcile import reconcile
+from daemon.recording.reconcile import rebuild, reconcile
 from daemon.recording.records import FileFacts, PacketRecord, StreamRecord
+from daemon.recording.retention import Retention, Rules
 from daemon.recording.ring import Ring, RingReader
 from daemon.recording.scan import scan
 from daemon.recording.store import Store
@@ -42,7 +43,7 @@ from detectors.port import HostImage
 from lookoutd.messages import Attribute, FrameClock, Model
 from tests.analytics.feed import rules_of
 from tests.analytics.walks import SETTINGS, walk
-from tests.recording.rig import EVENTS, SECOND, Rig
+from tests.recording.rig import DAY, EVENTS, SECOND, Rig
 from tests.support.clock import ManualClock
 from tests.support.recorded import Clip, clip, played
 
@@ -228,6 +229,18 @@ def test_each_recorded_picture_has_its_boxes_although_recorders_are_killed(tmp_p
     rig.send(65)
     rig.finish()
     assert rig.check() == len(rig.handed)
+    with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+        there = sum(path.stat().st_size for kind in ("mp4", "trk") for path in rig.folder.rglob(f"*.{kind}"))
+        assert index.sizes() == {"door": there}
+        rebuild(store, index)
+        assert index.sizes() == {"door": there}
+        for facts in index.files():
+            found = sum((rig.folder / facts.path).with_suffix(kind).stat().st_size for kind in (".mp4", ".trk"))
+            assert index.file_sizes("door", facts.begin, facts.end)[facts.id] == found
+        limit = Rules(max_bytes=there - 1, continuous_ns=DAY.continuous_ns, events_ns=DAY.events_ns)
+        retention = Retention(store, index, limit)
+        assert retention.run(0, ages=False) == 1
+        assert sum(index.sizes().values()) == there - retention.deleted_bytes
 
 
 def test_what_events_do_not_want_has_no_boxes_either(tmp_path: Path, camera: Clip) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from daemon.commands.groups.options import CONFIG
-from daemon.commands.paths import InputName, OutputFile, OutputFolder
+from daemon.commands.paths import InputName, InputPath, OutputFile, OutputFolder
 from daemon.commands.times import Moment
 
 _Command = Callable[..., int]
@@ -107,13 +107,21 @@ def gaps(sources: tuple[str, ...], begin: int, end: int, least: float, as_json: 
 
 @recordings.command()
 @click.argument("source")
-@click.argument("file", type=OutputFile())
+@click.argument("file", type=OutputFile(), metavar="FILE|FOLDER")
 @_stored
 @_timed(required=True)
+@click.option("--evidence", is_flag=True, help="Write the recordings as they lie in the store, with all to check them.")
+@click.option("--key", type=InputPath(), metavar="FILE", help="Private key in PEM, Ed25519, that signs the evidence.")
 @_JSON
-def export(source: str, file: Path, begin: int, end: int, as_json: bool, **where: Any) -> int:
+def export(
+    source: str, file: Path, begin: int, end: int, evidence: bool, key: Path | None, as_json: bool, **where: Any
+) -> int:
     """Write a time of SOURCE to FILE, an MP4 that every player takes. Nothing is encoded again: it begins with the key
-    picture before. Gaps are left out, and told."""
+    picture before. Gaps are left out, and told. With --evidence write it to FOLDER, which is not there yet."""
+    if key is not None and not evidence:
+        raise click.UsageError("--key is for --evidence")
+    if evidence:
+        return _export_evidence(source, file, (begin, end), key, as_json, **where)
     from daemon.clock import local_text
     from daemon.commands import recordings as stores
     from daemon.commands.times import length_text
@@ -127,6 +135,32 @@ def export(source: str, file: Path, begin: int, end: int, as_json: bool, **where
             click.echo(printable(f"not there: {local_text(gap.begin)} to {local_text(gap.end)}: {words}"), err=True)
         length = length_text(sum(piece.end - piece.begin for piece in found.pieces))
         click.echo(printable(f"{file}: {length} from {local_text(found.begin)}, {found.bytes / 1e6:.1f} MB"))
+    return 0
+
+
+def _export_evidence(
+    source: str, folder: Path, times: tuple[int, int], key: Path | None, as_json: bool, config: Path, store: str | None
+) -> int:
+    from daemon.commands import evidence
+    from daemon.commands import recordings as stores
+
+    signing = evidence.key_of(key)
+    with stores.opened(config, store) as opened, stores.reading(opened) as index:
+        stores.chosen(index, [source])
+        by = stores.user()
+        found = evidence.export_evidence(opened, index, config, source, times, folder, key=signing, by=by)
+    if not _told(found, as_json):
+        evidence.tell(found, folder)
+    return 0
+
+
+@recordings.command()
+@click.argument("file", type=OutputFile())
+def keys(file: Path) -> int:
+    """Make a key that signs evidence: FILE for the one who signs, and FILE.pub for all who check."""
+    from daemon.commands import evidence
+
+    evidence.make(file)
     return 0
 
 
@@ -160,14 +194,21 @@ def unlock(ids: tuple[str, ...], **where: Any) -> int:
 
 
 @recordings.command()
-@click.argument("source", required=False)
+@click.argument("source", required=False, metavar="[SOURCE|FOLDER]")
 @_stored
 @_timed(required=False)
+@click.option("--public-key", type=InputPath(), metavar="FILE", help="Of the one who is to have signed the evidence.")
 @_JSON
-def verify(source: str | None, begin: int, end: int, as_json: bool, **where: Any) -> int:
-    """Read all that is recorded, and find each byte that is not as it was written, and each file that was removed.
-    Exit code 1 if there is one."""
+def verify(source: str | None, begin: int, end: int, public_key: Path | None, as_json: bool, **where: Any) -> int:
+    """Read all that is recorded, or what lies in a FOLDER of evidence, and find each byte that is not as it was
+    written, and each file that was removed. Exit code 1 if there is one."""
+    from daemon.commands import evidence
     from daemon.commands import recordings as stores
+
+    if source is not None and evidence.is_evidence(source, has_key=public_key is not None):
+        return evidence.check(Path(source), public_key, as_json=as_json)
+    if public_key is not None:
+        raise click.UsageError("--public-key is for a folder of evidence")
 
     with stores.opened(**where) as store:
         return stores.check(store, source, begin, end, as_json=as_json)

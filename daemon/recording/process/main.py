@@ -29,6 +29,8 @@ from daemon.recording.process.protocol import (
     Configure,
     Failed,
     Forget,
+    Forgotten,
+    FromRecorder,
     Noted,
     Record,
     Stop,
@@ -136,7 +138,8 @@ class _RecorderProcess:
         elif isinstance(message, Configure):
             recorder.configure(message.source, message.settings)
         elif isinstance(message, Forget):
-            recorder.forget(message.source, message.cause, message.detail)
+            recorder.forget(message.source, message.cause, message.detail, message.at)
+            self._send(Forgotten(message.number))
         elif isinstance(message, Noted):
             recorder.note(message.source, message.at, message.cause, message.detail)
         elif isinstance(message, Claimed):
@@ -160,6 +163,6 @@ class _RecorderProcess:
             self._send(Accounts(rows[first : first + _AT_ONCE]))
         self._send(Beat(cause, detail, recorder.uuid, *recorder.sizes))
 
-    def _send(self, message: Beat | Accounts | ClipTold) -> None:
+    def _send(self, message: FromRecorder) -> None:
         with suppress(OSError):  # the daemon is gone, which the next `receive` says
             self._channel.send([message])

@@ -25,11 +25,18 @@ class Configure(ProcessMessage, frozen=True, tag=2):
 
 
 class Forget(ProcessMessage, frozen=True, tag=3):
-    """Record it no more, and say why."""
+    """Record it no more, and say why.
+
+    Attributes:
+        at: since when, UTC ns.
+        number: for the answer.
+    """
 
     source: str
     cause: Cause
     detail: str
+    at: int
+    number: int
 
 
 class Noted(ProcessMessage, frozen=True, tag=4):
@@ -107,4 +114,10 @@ class Failed(ProcessMessage, frozen=True, tag=3):
     reason: str
 
 
-FromRecorder = Beat | Accounts | ClipTold | Failed
+class Forgotten(ProcessMessage, frozen=True, tag=5):
+    """A source is recorded no more, and the store knows why."""
+
+    number: int
+
+
+FromRecorder = Beat | Accounts | ClipTold | Failed | Forgotten

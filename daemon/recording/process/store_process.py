@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +24,7 @@ from daemon.recording.process.protocol import (
     Configure,
     Failed,
     Forget,
+    Forgotten,
     FromRecorder,
     Noted,
     Record,
@@ -36,6 +39,7 @@ log = structlog.get_logger(__name__)
 _SILENT_NS = 5_000_000_000  # without a sign of life for so long its store hangs
 _END_S = 4.0
 _MAX_WAITING = 100_000  # messages
+_MAX_LEAVING = 256  # sources, each with its ring
 
 
 class StoreFigures(NamedTuple):
@@ -77,6 +81,9 @@ class StoreProcess(SupervisedProcess):
         self.store, self._tracks = name, tracks
         self._order, self._tell = order, tell
         self._wanted: dict[str, tuple[Settings, Ring]] = {}
+        self._lock = threading.Lock()  # of what is wanted, and of the messages that say so
+        self._leaving: dict[int, tuple[Forget, Settings, Ring]] = {}  # until the process has said that it is done
+        self._numbers = itertools.count()
         self._waiting: deque[tuple[ProcessMessage, Ring | None]] = deque()
         self._accounts: list[Account] = []  # for the next beat
         self._heard_at = runtime.clock.utc_ns()
@@ -89,18 +96,31 @@ class StoreProcess(SupervisedProcess):
         return self._figures
 
     def record(self, source: str, settings: Settings, ring: Ring) -> None:
-        self._wanted = {**self._wanted, source: (settings, ring)}
-        self._put(Record(source, settings), ring)
+        with self._lock:
+            self._wanted = {**self._wanted, source: (settings, ring)}
+            self._put(Record(source, settings), ring)
 
     def configure(self, source: str, settings: Settings) -> None:
-        known = self._wanted.get(source)
-        if known is not None:
-            self._wanted = {**self._wanted, source: (settings, known[1])}
-            self._put(Configure(source, settings))
+        with self._lock:
+            known = self._wanted.get(source)
+            if known is not None:
+                self._wanted = {**self._wanted, source: (settings, known[1])}
+                self._put(Configure(source, settings))
 
-    def forget(self, source: str, cause: Cause, detail: str) -> None:
-        self._wanted = {name: row for name, row in self._wanted.items() if name != source}
-        self._put(Forget(source, cause, detail))
+    def forget(self, source: str, cause: Cause, detail: str, at: int) -> None:
+        """
+        Args:
+            at: UTC ns.
+        """
+        with self._lock:
+            known = self._wanted.get(source)
+            if known is None:
+                return
+            message = Forget(source, cause, detail, at, next(self._numbers))
+            if len(self._leaving) < _MAX_LEAVING:
+                self._leaving[message.number] = message, *known
+            self._wanted = {name: row for name, row in self._wanted.items() if name != source}
+            self._put(message)
 
     def note(self, source: str, at: int, cause: Cause, detail: str | None) -> None:
         if source in self._wanted:
@@ -134,9 +154,17 @@ class StoreProcess(SupervisedProcess):
 
     def on_begun(self, link: Link) -> None:
         # It begins with what is wanted now: an older message must not undo that.
-        self._waiting = deque(row for row in self._waiting if not isinstance(row[0], (Record, Configure, Forget)))
+        with self._lock:
+            leaving, wanted = [*self._leaving.values()], self._wanted
+            for _ in range(len(self._waiting)):
+                row = self._waiting.popleft()
+                if not isinstance(row[0], (Record, Configure, Forget)):
+                    self._waiting.append(row)
         link.put(Tracks(), self._tracks)
-        for source, (settings, ring) in self._wanted.items():
+        for message, settings, ring in leaving:  # what is in their rings is still to be written
+            link.put(Record(message.source, settings), ring)
+            link.put(message)
+        for source, (settings, ring) in wanted.items():
             link.put(Record(source, settings), ring)
 
     def on_turn(self, link: Link, now_ns: int) -> None:
@@ -159,6 +187,8 @@ class StoreProcess(SupervisedProcess):
             self._accounts += message.rows
         elif isinstance(message, ClipTold):
             self._tell(message)
+        elif isinstance(message, Forgotten):
+            self._leaving.pop(message.number, None)
         elif isinstance(message, Failed):
             link.blame(message.reason)
 

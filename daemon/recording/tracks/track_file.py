@@ -27,9 +27,8 @@ import structlog
 
 from daemon.errors import LookoutError
 from daemon.pipeline.outbox import Served
-from daemon.recording.retention import TRACKS
 from daemon.recording.scan import is_left
-from daemon.recording.store import FILE_MODE, VIDEO, Store, store_error
+from daemon.recording.store import TRACKS, VIDEO, NoFileError, Store, open_file, store_error
 from daemon.recording.tracks.codec import BlockError, StoredFrame, decode, encode
 from daemon.recording.tracks.records import Labels, SeenFrame, StateChange, TracksHead
 
@@ -41,7 +40,7 @@ MAGIC: Final = b"lookTRK\1"
 _HEAD, _SERVED, _BLOCK, _STATE, _END = range(1, 6)
 _RECORD = Struct("<IIB")  # bytes of what it holds; CRC; kind
 _MAX_RECORD: Final = 64 << 20
-_NEW = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT
 _encode_head = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(TracksHead).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -118,8 +117,11 @@ class TrackFile:
         try:
             with store.folder(*folders) as folder:
                 os.stat(video.rpartition("/")[2], dir_fd=folder, follow_symlinks=False)
-                file = os.open(name, _NEW, FILE_MODE, dir_fd=folder)
+                file = open_file(name, _NEW, folder)
         except FileNotFoundError:
+            return None
+        except NoFileError as error:
+            log.warning("there is no place for the tracks of a recording", path=path, reason=error.strerror)
             return None
         except OSError as error:
             raise store_error(path, error) from error
@@ -228,6 +230,24 @@ def tracks_head(store: Store, facts: FileFacts) -> TracksHead:
         return _head_of(next(_records(file), None))
 
 
+def served_in(file: int) -> tuple[list[Served], int]:
+    """The models whose boxes are in an open file, and the bytes of its whole records.
+
+    Raises:
+        TracksError: it was changed, or is none.
+        OSError: it cannot be read.
+    """
+    found, size = list[Served](), 0
+    for record in _records(file):
+        size = record.end
+        if record.kind == _SERVED:
+            try:
+                found.append(_decode_served(record.data)[1])
+            except msgspec.DecodeError as error:
+                raise TracksError(str(error)) from error
+    return found, size
+
+
 def recover_tracks(store: Store, video: str) -> None:
     """Cut what was left half written beside a recording, and say that it ends there; nothing if somebody writes it.
 
@@ -243,7 +263,7 @@ def recover_tracks(store: Store, video: str) -> None:
                 own.finish()
     except FileNotFoundError:
         return
-    except TracksError:  # `verify` tells of it
+    except (TracksError, NoFileError):  # `verify` tells of it
         return
     except OSError as error:
         raise store_error(path, error) from error

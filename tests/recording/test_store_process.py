@@ -1,0 +1,68 @@
+"""The part of the daemon that has the process of a store."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from daemon.clock import SystemClock, boottime_ns
+from daemon.config.root import LogConfig
+from daemon.recording.process.main import RecorderOrder
+from daemon.recording.process.store_process import StoreProcess
+from daemon.recording.recorder import StorePlace
+from daemon.recording.ring import Ring, RingWriter
+from daemon.sources.port import PacketInfo
+from tests.recording.rig import DAY, EVERYTHING, SECOND
+from tests.support.daemon import wait_until
+from tests.support.recorded import Clip, clip
+from tests.support.runtime import runtime_of
+from tests.support.stored import Stored
+
+
+@contextmanager
+def _running(folder: Path) -> Iterator[StoreProcess]:
+    order = RecorderOrder(StorePlace(str(folder), False, DAY), "run", LogConfig())
+    with closing(Ring("tracks", 4 << 20)) as tracks:
+        process = StoreProcess("main", order, lambda _: None, tracks, runtime_of(SystemClock()))
+        process.start()
+        try:
+            yield process
+        finally:
+            process.stop(10)
+
+
+def _put(ring: Ring, camera: Clip) -> None:
+    """All of a clip, which comes at once."""
+    writer, stream, now = RingWriter(ring.fd), camera.stream, SystemClock().utc_ns()
+    with closing(writer):
+        for sample in camera.samples:
+            info = PacketInfo(
+                stream.codec, stream.extradata, stream.time_base, stream.width, stream.height, stream.turns,
+                sample.pts, sample.dts, sample.key,
+            )  # fmt: skip
+            assert writer.put_packet("aaaa", info, sample.data, boot=boottime_ns(), utc=now)
+
+
+def test_a_source_that_is_switched_off_while_its_recorder_is_down_is_off_since_then(
+    tmp_path: Path, clips: Path
+) -> None:
+    """And what was in memory is written."""
+    camera, stored = clip(clips, "h264"), Stored(tmp_path / "store")
+    with _running(stored.folder) as process, closing(Ring("door", 4 << 20)) as ring:
+        process.record("door", EVERYTHING, ring)
+        wait_until(lambda: process.figures.accounts and process.figures.cause is None, "it records")
+        (pid,) = process.pids
+        os.kill(pid, signal.SIGSTOP)
+        _put(ring, camera)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: pid not in process.pids, "it is down")
+        at = SystemClock().utc_ns() + 3 * SECOND  # as the clip is longer than it took to come
+        process.forget("door", "off", "it was switched off", at)
+        wait_until(lambda: process.figures.cause is None and not process.figures.accounts, "it has begun again")
+    (files,) = stored.packets("door").values()
+    assert len(files) == len(camera.samples)
+    (*_, last) = stored.gaps("door")
+    assert (last.cause, last.detail) == ("off", "it was switched off")
