@@ -40,6 +40,9 @@ function Account() {
     <button class="plain" onClick=${leave}>${t.login.out}</button></div>`;
 }
 
+/** Whether the wall is to have the screen for itself. */
+const isBare = ({ page, query }) => page === "wall" && Boolean(query.get("full"));
+
 function Title({ page, parts }) {
   const rows = useStore(sources);
   useEffect(() => {
@@ -70,7 +73,7 @@ function Page({ value }) {
     first.current = false;
   }, [loaded, value.path]);
   const ready = loaded?.page === value.page;
-  return html`<main id="main" ref=${main} tabindex="-1" class=${`page page-${value.page}`}>
+  return html`<main id="main" ref=${main} tabindex="-1" class=${`page page-${value.page} ${isBare(value) ? "is-bare" : ""}`}>
     ${ready && html`<${loaded.View} key=${value.path} route=${value} />`}
   </main>`;
 }
@@ -91,7 +94,7 @@ function App() {
     }
   }, [needsLogin, who, value.page]);
   if (!who) return null;
-  const plain = value.page === "login";
+  const plain = value.page === "login" || isBare(value);
   return html`
     <a class="skip" href="#main">${t.nav.skip}</a>
     ${!plain && html`<header class="top">

@@ -1,4 +1,5 @@
-// All words of the pages, in English. A translation is another file of this form.
+// All words of the pages, in English, with those in texts/. A translation is other files of this form.
+import { viewTexts, wallTexts } from "./texts/wall.js";
 
 const plural = (n, one, many) => `${n} ${n === 1 ? one : many}`;
 
@@ -98,7 +99,7 @@ export const t = {
     sorts: { activity: "Activity", name: "Name" },
     live: "Live video",
     liveHint: (n) => `Up to ${n} cameras at once: those on the screen with most activity.`,
-    full: "Full screen",
+    ...wallTexts,
     summary: (n, up) => (n === up ? `${plural(n, "camera", "cameras")}, all up` : `${plural(n, "camera", "cameras")}, ${up} up`),
     objects: (n) => plural(n, "object", "objects"),
     dropped: (n) => `${n} dropped/min`,
@@ -109,6 +110,7 @@ export const t = {
     add: "Add a source",
     stateChanged: (id, state) => `Camera ${id} is ${state}`,
   },
+  views: viewTexts,
   camera: {
     missing: (daemon, id) => `There is no source ${id} at ${daemon}.`,
     boxes: "Boxes", tails: "Tails", rules: "Rules",

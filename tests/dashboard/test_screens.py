@@ -1,0 +1,136 @@
+"""Walls that fill their screens, troubles, the camera's page: in a browser, with cameras of several shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.browsing import violations
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page as Tab
+
+    from tests.dashboard.screens import Screens
+
+pytestmark = [pytest.mark.needs("chromium", "playwright"), pytest.mark.slow(2)]
+
+
+@pytest.fixture(scope="module")
+def screens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screens]:
+    from tests.dashboard.screens import screening  # needs Playwright
+
+    with screening(tmp_path_factory.mktemp("screens")) as found:
+        yield found
+
+
+def _problems(tab: Tab) -> dict[str, list[str]]:
+    """What axe finds in light and in dark."""
+    found = {}
+    for scheme in ("light", "dark"):
+        tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+        if problems := violations(tab):
+            found[scheme] = problems
+    return found
+
+
+def _tiles(tab: Tab) -> list[str]:
+    found: list[str] = tab.evaluate("() => [...document.querySelectorAll('.tile img')].map((image) => image.alt.slice(7))")
+    return found
+
+
+_PLACED = """async (walls) => {
+  const { placed } = await import("/static/wall/layout.js");
+  return walls.map(({ ratios, layout, room }) => {
+    const { tiles, height } = placed([{ name: "", tiles: ratios.map((ratio, key) => ({ key, ratio })) }], layout, room);
+    return { height, tiles: ratios.map((_, key) => tiles.get(key)) };
+  });
+}"""
+
+
+def test_tiles_use_the_screen_whatever_their_number_and_shapes(screens: Screens) -> None:
+    random = Random(5)
+    rooms = [(1280, 680), (1920, 1080), (3840, 2000), (1080, 1900)]
+    walls: list[dict[str, Any]] = []
+    for number in range(120):
+        width, height = rooms[number % len(rooms)]
+        ratios = [random.choice([16 / 9, 16 / 9, 4 / 3, 9 / 16, 1.0, 3.2]) for _ in range(1 + number % 30)]
+        layout = ("auto", "3x3", "1+5", "1+7", "1")[number % 5]
+        walls.append(
+            {"ratios": ratios, "layout": layout, "room": {"width": width, "height": height, "gap": 6, "heading": 34}}
+        )
+    walls.append({"ratios": [16 / 9] * 6, "layout": "auto", "room": {**walls[0]["room"], "width": 3840, "height": 2000}})
+    tab = screens.open("/sources")
+    used = []
+    for wall, found in zip(walls, tab.evaluate(_PLACED, walls)):
+        room, rows = wall["room"], found["tiles"]
+        for one, a in enumerate(rows):
+            assert -0.01 <= a["left"], wall
+            assert a["left"] + a["width"] <= room["width"] + 0.01, wall
+            for b in rows[:one]:
+                apart = a["left"] >= b["left"] + b["width"] or b["left"] >= a["left"] + a["width"]
+                assert apart or a["top"] >= b["top"] + b["height"] or b["top"] >= a["top"] + a["height"], wall
+        if wall["layout"] == "auto":
+            shapes = [row["width"] / row["height"] for row in rows]
+            assert shapes == pytest.approx(wall["ratios"]), wall
+            assert found["height"] <= room["height"] + 0.01, wall
+            used.append(sum(row["width"] * row["height"] for row in rows) / room["width"] / room["height"])
+    assert used[-1] > 0.7  # six cameras at 4K
+    assert sorted(used)[len(used) // 2] > 0.75, used  # one camera of 9:16 cannot fill a wide screen
+    tab.close()
+
+
+def test_a_link_gives_the_same_wall(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/")
+    tab.locator(".tile .state-up").nth(4).wait_for()
+    tab.get_by_label("Layout").select_option("1+5")
+    tab.get_by_role("button", name="Pin tower-0").click()
+    tab.get_by_role("button", name="Pin lost").click()
+    tab.get_by_label("Order").select_option("name")
+    wanted = ["tower-0", "lost", "street-0", "street-1", "street-2", "street-3"]
+    expect(tab.locator(".tile-name")).to_have_text(wanted)
+    first, second = (tab.locator(".tile").nth(n).bounding_box() for n in (0, 1))
+    assert first is not None
+    assert second is not None
+    assert first["width"] > 1.9 * second["width"]
+    tab.get_by_role("button", name="Views").click()
+    tab.get_by_role("textbox", name="Name").fill("night")
+    tab.get_by_role("button", name="Keep this view").click()
+    assert _problems(tab) == {}
+    link = tab.url
+    tab.goto(screens.server.url + "/?layout=2x2")
+    expect(tab.locator(".wall")).to_have_attribute("data-layout", "2x2")
+    tab.get_by_role("button", name="Views").click()
+    tab.get_by_role("link", name="night").click()
+    expect(tab.locator(".tile-name")).to_have_text(wanted)
+    tab.evaluate("() => localStorage.clear()")  # somebody else
+    tab.goto(link)
+    expect(tab.locator(".tile-name")).to_have_text(wanted)
+    expect(tab.get_by_role("button", name="Pin tower-0")).to_have_attribute("aria-pressed", "true")
+    tab.close()
+
+
+def test_a_wall_without_its_header_fills_the_screen(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/?layout=auto&full=1", 1920, 1080)
+    tab.locator(".tile .state-up").nth(4).wait_for()
+    expect(tab.locator(".top")).to_have_count(0)
+    boxes = [tile.bounding_box() for tile in tab.locator(".tile .picture").all()]
+    used = sum(box["width"] * box["height"] for box in boxes if box)
+    assert used / 1920 / 1080 > 0.7
+    assert _problems(tab) == {}
+    # A tile that moves to another group stays the same element: its picture is not black for a moment.
+    tab.evaluate("() => { window.before = document.querySelector('img[alt=\"Camera tower-0\"]'); }")
+    tab.keyboard.press("Escape")
+    tab.get_by_label("Group").select_option("prefix")
+    expect(tab.locator(".wall-heading h2").first).to_contain_text("lost")
+    assert tab.evaluate("() => window.before === document.querySelector('img[alt=\"Camera tower-0\"]')")
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.wait_for_function("() => !document.querySelector('.wall-filled')")  # a phone scrolls
+    assert tab.evaluate("() => document.documentElement.scrollWidth") <= 390
+    tab.close()
