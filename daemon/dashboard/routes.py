@@ -175,7 +175,7 @@ class PageRoutes:
         daemon, source = self._daemon_of(request), request.path_params["s"]
         if daemon.source(source) is None:
             raise HTTPException(404, "no such source")
-        return _json([*daemon.states.get(source, ())])
+        return _json(daemon.states.of(source))
 
     async def _health(self, request: Request) -> Response:
         daemon = self._daemon_of(request)

@@ -37,7 +37,9 @@ def _problems(tab: Tab) -> dict[str, list[str]]:
 
 
 def _tiles(tab: Tab) -> list[str]:
-    found: list[str] = tab.evaluate("() => [...document.querySelectorAll('.tile img')].map((image) => image.alt.slice(7))")
+    found: list[str] = tab.evaluate(
+        "() => [...document.querySelectorAll('.tile img')].map((image) => image.alt.slice(7))"
+    )
     return found
 
 
@@ -61,7 +63,9 @@ def test_tiles_use_the_screen_whatever_their_number_and_shapes(screens: Screens)
         walls.append(
             {"ratios": ratios, "layout": layout, "room": {"width": width, "height": height, "gap": 6, "heading": 34}}
         )
-    walls.append({"ratios": [16 / 9] * 6, "layout": "auto", "room": {**walls[0]["room"], "width": 3840, "height": 2000}})
+    walls.append(
+        {"ratios": [16 / 9] * 6, "layout": "auto", "room": {**walls[0]["room"], "width": 3840, "height": 2000}}
+    )
     tab = screens.open("/sources")
     used = []
     for wall, found in zip(walls, tab.evaluate(_PLACED, walls)):
@@ -133,4 +137,42 @@ def test_a_wall_without_its_header_fills_the_screen(screens: Screens) -> None:
     tab.set_viewport_size({"width": 390, "height": 800})
     tab.wait_for_function("() => !document.querySelector('.wall-filled')")  # a phone scrolls
     assert tab.evaluate("() => document.documentElement.scrollWidth") <= 390
+    tab.close()
+
+
+_TELL = """async ({ kind, ...message }) => {
+  const { feed } = await import("/static/feed.js");
+  feed.tell({ kind, daemon: "here", ...message });
+}"""  # as if the server had said it
+
+
+def test_a_tray_says_what_is_wrong_since_when_and_why(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/events")
+    button = tab.get_by_role("button", name="1 trouble")
+    button.wait_for()
+    assert tab.title() == "(1) Events – Lookout"
+    button.press("Enter")
+    row = tab.locator(".trouble")
+    expect(row).to_contain_text("Camera lost")
+    expect(row).to_contain_text("nothing answers there (connection refused)")
+    expect(row).to_contain_text("Since ")
+    tab.wait_for_function("() => /Next try in|It is tried now/.test(document.querySelector('.trouble').innerText)")
+    assert _problems(tab) == {}
+    # A store that is not written to, and a link that was too slow, which is told for a while and counts as nothing.
+    entry = screens.server.get("/api/daemons")[0]
+    store = {"name": "disk-a", "cause": "disk_full", "reason": "[Errno 28] No space left on device", "since": 1.0}
+    tab.evaluate(_TELL, {"kind": "daemon", **entry, "stores": [store], "daemon": None})
+    tab.evaluate(_TELL, {"kind": "skipped", "messages": 197, "lost": 0})
+    expect(tab.locator(".trouble", has_text="disk-a")).to_contain_text("Nothing is recorded there: the disk is full")
+    expect(tab.locator(".trouble.is-note")).to_contain_text("197 messages")
+    expect(tab.locator(".spoken[aria-live]")).to_contain_text("New trouble: Recordings in disk-a")
+    expect(tab.locator(".tray-button")).to_have_text("2 troubles")
+    tab.clock.install()
+    tab.clock.fast_forward(90_000)
+    expect(tab.locator(".trouble.is-note")).to_have_count(0)
+    tab.keyboard.press("Escape")
+    expect(tab.locator(".trouble")).to_have_count(0)
+    assert tab.evaluate("() => document.activeElement.className").startswith("tray-button")
     tab.close()

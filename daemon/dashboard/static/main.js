@@ -2,11 +2,12 @@
 import { send } from "./api.js";
 import { feed } from "./feed.js";
 import { html, render, useEffect, useRef, useState } from "./html.js";
-import { daemons, follow, loadSession, session, sources } from "./model.js";
+import { daemons, follow, loadSession, session } from "./model.js";
 import { Announcer, Icon, Notice } from "./parts.js";
 import { go, route } from "./router.js";
 import { useStore } from "./store.js";
 import { t } from "./texts.js";
+import { Tray, useTroubles } from "./troubles.js";
 
 const PAGES = ["wall", "events", "health", "sources", "fleet"];
 const PATHS = { wall: "/", events: "/events", health: "/health", sources: "/sources", fleet: "/fleet" };
@@ -44,10 +45,9 @@ function Account() {
 const isBare = ({ page, query }) => page === "wall" && Boolean(query.get("full"));
 
 function Title({ page, parts }) {
-  const rows = useStore(sources);
+  const count = useTroubles().filter((row) => !row.isNote).length;
   useEffect(() => {
-    const down = [...rows.values()].filter((row) => row.state === "down" || row.state === "away").length;
-    document.title = `${down ? `(${down}) ` : ""}${t.titles[page]?.(...parts) ?? t.titles.missing()} – Lookout`;
+    document.title = `${count ? `(${count}) ` : ""}${t.titles[page]?.(...parts) ?? t.titles.missing()} – Lookout`;
   });
   return null;
 }
@@ -101,8 +101,10 @@ function App() {
       <a class="brand" href="/" aria-label=${t.nav.home}><img src="/static/icon.svg" alt="" width="22" height="22" />
         <span>Lookout</span></a>
       <${Navigation} page=${value.page} />
+      <${Tray} />
       <${Account} />
     </header><${Connection} />`}
+    ${isBare(value) && html`<div class="bare-tray"><${Tray} /></div>`}
     <${Title} page=${value.page} parts=${value.parts} />
     <${Page} value=${value} />
     <${Announcer} />`;

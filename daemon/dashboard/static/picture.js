@@ -188,6 +188,7 @@ export function Picture({ row, live, options = {}, onState = null, handle = null
   const isFresh = live && (state.phase === "playing" || (state.phase === "late" && state.age <= STILL_AFTER_S));
   const every = live ? (PACES[state.phase] ?? STILL_MS) : STILL_MS;
   const shown = useShown(player, every);
+  const isUp = row.state === "up";
   if (handle) handle.current = { age: () => shown.now().age };
 
   useEffect(() => {
@@ -209,7 +210,7 @@ export function Picture({ row, live, options = {}, onState = null, handle = null
       shown.look();
     };
     if (!live || !visible) return undefined;
-    if (row.live === "jpeg") return void told({ phase: "still", reason: t.live.noPackets, age: null });
+    if (row.live === "jpeg") return void told(isUp ? { phase: "still", reason: t.live.noPackets, age: null } : { phase: "waiting", reason: t.live.source(t.states[row.state] ?? row.state), age: null });
     const { log } = painter.current;
     player.current = new LivePlayer(video.current, `/api/live/${at(row.daemon, row.id)}`, {
       state: told,
@@ -222,7 +223,7 @@ export function Picture({ row, live, options = {}, onState = null, handle = null
       player.current = null;
       told({ phase: "still", reason: null, age: null });
     };
-  }, [row.daemon, row.id, live, visible, row.live === "jpeg"]);
+  }, [row.daemon, row.id, live, visible, row.live === "jpeg", row.live === "jpeg" && row.state]);
 
   const failure = useStill(row, image, every, visible && !isFresh, (found) => {
     if (shown.stillCame()) painter.current.still(found);

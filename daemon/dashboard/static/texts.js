@@ -1,4 +1,5 @@
 // All words of the pages, in English, with those in texts/. A translation is other files of this form.
+import { inWords, troubleTexts } from "./texts/troubles.js";
 import { viewTexts, wallTexts } from "./texts/wall.js";
 
 const plural = (n, one, many) => `${n} ${n === 1 ? one : many}`;
@@ -59,7 +60,7 @@ export const t = {
     daemon: (row) =>
       row.state === "connecting"
         ? `Connecting to the daemon ${row.name}.`
-        : `The daemon ${row.name} is away${row.reason ? `: ${row.reason}` : ""}.`,
+        : `The daemon ${row.name} is away${row.reason ? `: ${inWords(row.reason)}` : ""}.`,
   },
   login: {
     title: "Sign in to Lookout",
@@ -88,6 +89,7 @@ export const t = {
       ended: "Ended",
       off: "Paused",
     },
+    source: (state) => `the source, which is ${state.toLowerCase()}`,
     waitingFor: (reason) => `Waiting for ${reason}.`,
   },
   wall: {
@@ -108,9 +110,10 @@ export const t = {
     unknown: "No camera is known yet", unknownHint: (rows) => `Not reached: ${rows.map((row) => (row.reason ? `${row.name} (${row.reason})` : row.name)).join(", ")}.`,
     noMatch: (text) => `No camera's name has “${text}” in it.`,
     add: "Add a source",
-    stateChanged: (id, state) => `Camera ${id} is ${state}`,
   },
   views: viewTexts,
+  troubles: troubleTexts,
+  inWords,
   camera: {
     missing: (daemon, id) => `There is no source ${id} at ${daemon}.`,
     boxes: "Boxes", tails: "Tails", rules: "Rules",
@@ -179,7 +182,6 @@ export const t = {
     none: "No daemon is known.", away: (row) => `The daemon ${row.name} is away. These are its last figures.`,
     process: "Process", allProcesses: "All of the daemon", cpu: "CPU", rss: "Memory", threads: "Threads", files: "Open files", subscriptions: "Subscriptions", outbox: "Outbox", fenced: "Late messages of an earlier owner", missed: "Messages that did not come",
     noGpu: (reason) => `No GPU: ${reason}`, last: "Now", chart: (title) => `Chart: ${title}`, time: "Time", throttled: "Clock held down by",
-    slow: (n) => `This browser or its link was too slow for ${plural(n, "message", "messages")}.`,
   },
   sources: {
     title: "Sources",

@@ -55,7 +55,7 @@ function View({ row }) {
           onClick=${() => (document.fullscreenElement ? document.exitFullscreen() : stage.current.requestFullscreen())}><${Icon} name="full" /></button>
       </div>
     </div>
-    ${row.state !== "up" && row.reason && html`<p class="notice notice-warning">${row.reason}</p>`}
+    ${row.state !== "up" && row.reason && html`<p class="notice notice-warning">${t.inWords(row.reason)}</p>`}
     <div class="camera">
       <div class="stage" ref=${stage}>
         <div ref=${watchFrames}><${Picture} row=${row} live=${true} options=${options} onState=${onLive} handle=${picture} /></div>
@@ -68,7 +68,7 @@ function View({ row }) {
 }
 
 function LiveLine({ live }) {
-  const words = live.phase === "waiting" ? t.live.waitingFor(live.reason ?? "") : live.reason;
+  const words = live.phase === "waiting" ? t.live.waitingFor(t.inWords(live.reason) ?? "") : live.reason;
   return html`<span class=${`phase phase-${live.phase}`}>${t.live.phases[live.phase]}</span>
     ${words && html`<span class="quiet">${words}</span>`}`;
 }
@@ -184,7 +184,7 @@ function States({ row }) {
     <table><thead><tr><th>${t.camera.time}</th><th>${t.camera.state}</th><th>${t.camera.reason}</th></tr></thead>
       <tbody>${[...parts].reverse().slice(0, 8).map((entry) => html`<tr>
         <td><time datetime=${format.isoOf(entry.at)} title=${format.dateOf(entry.at)}>${format.timeOf(entry.at)}</time></td>
-        <td><${State} state=${entry.state} /></td><td class="wrap">${entry.reason ?? ""}</td></tr>`)}</tbody></table></section>`;
+        <td><${State} state=${entry.state} /></td><td class="wrap">${t.inWords(entry.reason) ?? ""}</td></tr>`)}</tbody></table></section>`;
 }
 
 function Latest({ row }) {

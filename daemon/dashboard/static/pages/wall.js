@@ -1,7 +1,7 @@
 // The wall: any number of cameras. Tiles on the screen load stills; the most active of them show live video.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { daemons, loaded, mayChange, sources } from "../model.js";
-import { announce, Empty, Icon, useNow } from "../parts.js";
+import { Empty, Icon, useNow } from "../parts.js";
 import { ratioOf } from "../picture.js";
 import { useStore } from "../store.js";
 import { t } from "../texts.js";
@@ -49,7 +49,6 @@ export default function Wall() {
   const visible = useVisible();
   const groups = arrange(rows, wall, now);
   const chosen = useChosen(rows, visible.keys, wall, now);
-  useAnnouncedStates(rows);
   if (ready && !rows.length) return html`<h1>${t.wall.title}</h1><${NoCameras} />`;
   const pin = (key) => change({ pin: wall.pin.includes(key) ? wall.pin.filter((one) => one !== key) : [...wall.pin, key] });
   return html`
@@ -190,17 +189,4 @@ function useChosen(rows, visible, { live, pin }, now) {
     before.current = mostActive(able, before.current, now, pin);
     return before.current;
   }, [live, now, visible, pin.join(), rows.map((row) => row.state + row.daemon + row.id).join()]);
-}
-
-/** A screen reader hears of cameras that change their state. */
-function useAnnouncedStates(rows) {
-  const before = useRef(null);
-  useEffect(() => {
-    const after = new Map(rows.map((row) => [keyOf(row), row.state]));
-    for (const [key, state] of before.current ? after : []) {
-      const old = before.current.get(key);
-      if (old && old !== state) announce(t.wall.stateChanged(key.split("/")[1], t.states[state] ?? state));
-    }
-    before.current = after;
-  });
 }

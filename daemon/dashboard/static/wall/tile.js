@@ -41,7 +41,7 @@ export function Tile({ row, live, place, isPinned, onVisible, onPin }) {
         <span class="tile-name">${row.id}${several && html`<small>${row.daemon}</small>`}</span>
         <${State} state=${row.state} reason=${row.reason} />
         ${row.state === "up" && html`<span class="tile-figures">${format.fps(row.analysed_fps)} /s${objects !== null && html` · ${t.wall.objects(objects)}`}${drops >= 1 && html` · <span class="warn">${t.wall.dropped(format.count(drops))}</span>`}</span>`}
-        ${row.state !== "up" && row.reason && html`<p class="tile-reason">${row.reason}</p>`}
+        ${row.state !== "up" && row.reason && html`<p class="tile-reason">${t.inWords(row.reason)}</p>`}
       </div>
     </a>
     <button class="tile-pin icon-only" aria-label=${t.wall.pin(row.id)} aria-pressed=${isPinned} title=${t.wall.pinHint} onClick=${() => onPin(key)}><${Icon} name="pin" /></button>
