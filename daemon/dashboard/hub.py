@@ -232,13 +232,17 @@ class Hub:
         if isinstance(message, Store):
             daemon.states.note_store(message, self._clock.utc_ns() / 1e9)
             self._tell(self._viewers, _encoded("daemon", daemon.name, daemon.entry()))
-            return
-        if not isinstance(message, Metrics) and not self.admits(daemon.name, message.source, message.owner):
-            return
-        self._remember(daemon, message)
+        elif isinstance(message, Metrics) or self.admits(daemon.name, message.source, message.owner):
+            self._remember(daemon, message)
+            self._pass_on(daemon, message)
+
+    def _pass_on(self, daemon: WatchedDaemon, message: Message) -> None:
+        """Tell the viewers that want it."""
         if isinstance(message, Status):
             self._tell_change(daemon.name, message.source)
-            self._tell(self._viewers, self._told(daemon, message))
+            trouble = daemon.states.trouble(message.source)
+            row = {"kind": "status", "daemon": daemon.name, "message": message, "trouble": trouble}
+            self._tell(self._viewers, _encode(row))
             return
         text = _encoded(_KINDS[type(message)], daemon.name, message)
         if isinstance(message, Metrics):
@@ -249,12 +253,6 @@ class Hub:
             self._tell((viewer for viewer in self._viewers if viewer.selection.events), text)
         else:
             self._tell(self._viewers, text)
-
-    @staticmethod
-    def _told(daemon: WatchedDaemon, message: Status) -> bytes:
-        """A status, and what it means for the source's trouble."""
-        trouble = daemon.states.trouble(message.source)
-        return _encode({"kind": "status", "daemon": daemon.name, "message": message, "trouble": trouble})
 
     def _on_detections(self, daemon: WatchedDaemon, arrived: Arrived) -> None:
         source = arrived.topic.split(b"/")[1].decode()

@@ -41,7 +41,7 @@ def test_states_of_a_day_are_kept() -> None:
     log = StateLog()
     for hour in range(72):
         log.note("cam", StateSince(0.0, "up" if hour % 2 else "down", None), 3600.0 * hour)
-    assert (len(log.of("cam")), log.of("cam")[0].at) == (25, 47 * 3600.0)
+    assert (len(log.of("cam")), log.of("cam")[0].at) == (26, 46 * 3600.0)  # and the one before
     log.keep([])
     assert log.of("cam") == []
 
