@@ -34,7 +34,7 @@ function Account() {
   const { role, login } = useStore(session) ?? {};
   if (!login || role === "none") return null;
   const leave = async () => {
-    await send("POST", "/api/logout").catch(() => {});
+    await send("POST", "/api/logout").catch((error) => error.status === 503 && alert(error.message));
     location.assign("/login");
   };
   return html`<div class="account"><span class="quiet">${t.roles[role]}</span>
