@@ -169,3 +169,115 @@ def test_a_tray_says_what_is_wrong_since_when_and_why(screens: Screens) -> None:
     expect(tab.locator(".trouble")).to_have_count(0)
     assert tab.evaluate("() => document.activeElement.className").startswith("tray-button")
     tab.close()
+
+
+_ZOOM = "() => new DOMMatrix(getComputedStyle(document.querySelector('.picture-media')).transform).a"
+
+
+def test_a_picture_is_looked_at_more_closely_and_kept(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/camera/here/street-1")
+    picture = tab.get_by_role("group", name="Picture of street-1")
+    tab.wait_for_function("() => document.querySelector('.stage img')?.naturalWidth > 0")
+    picture.hover()
+    tab.mouse.wheel(0, -240)
+    tab.wait_for_function(f"() => ({_ZOOM})() > 1.4")
+    assert tab.evaluate("() => scrollY") == 0
+    picture.focus()
+    before = tab.evaluate(_ZOOM.replace(".a", ".e"))
+    tab.keyboard.press("ArrowRight")
+    tab.wait_for_function(f"before => ({_ZOOM.replace('.a', '.e')})() < before", arg=before)
+    tab.keyboard.press("0")
+    tab.wait_for_function(f"() => ({_ZOOM})() === 1")
+    tab.get_by_role("button", name="Zoom in").click()
+    tab.wait_for_function(f"() => ({_ZOOM})() === 1.25")
+    # Two fingers: twice as far apart, in their middle.
+    tab.keyboard.press("Escape")
+    tab.evaluate(
+        """() => {
+          const frame = document.querySelector(".zoom");
+          const box = frame.getBoundingClientRect();
+          frame.setPointerCapture = () => {};
+          const clientY = box.top + box.height / 2;
+          const say = (name, pointerId, x) => frame.dispatchEvent(
+            new PointerEvent(name, { pointerId, clientX: box.left + x * box.width, clientY, button: 0 }));
+          say("pointerdown", 1, 0.4);
+          say("pointerdown", 2, 0.6);
+          say("pointermove", 1, 0.3);
+          say("pointermove", 2, 0.7);
+          say("pointerup", 1, 0.3);
+          say("pointerup", 2, 0.7);
+        }"""
+    )
+    tab.wait_for_function(f"() => Math.abs(({_ZOOM})() - 2.5) < 0.01")
+    assert _problems(tab) == {}
+    with tab.expect_download() as kept:
+        tab.get_by_role("button", name="Download the picture").click()
+    assert kept.value.suggested_filename.startswith("street-1-20")
+    content = kept.value.path().read_bytes()
+    assert content[:3] == b"\xff\xd8\xff"
+    tab.get_by_label("Boxes").uncheck()
+    with tab.expect_download() as without:
+        tab.get_by_role("button", name="Download the picture").click()
+    assert without.value.path().read_bytes()[:3] == b"\xff\xd8\xff"
+    # All of it, in its own pixels, however closely it is looked at.
+    size = tab.evaluate(
+        """async () => {
+          const { download } = await import("/static/camera/snapshot.js");
+          const make = URL.createObjectURL;
+          let blob = null;
+          URL.createObjectURL = (one) => make(blob = one);
+          const element = document.querySelector(".stage img");
+          await download({ id: "x", pixel_aspect: 1 }, { element, turns: 1, scene: null, age: 0 });
+          URL.createObjectURL = make;
+          const image = await createImageBitmap(blob);
+          return [image.width, image.height];
+        }"""
+    )
+    assert size == [90, 160]
+    expect(tab.get_by_role("link", name="See the past")).to_have_count(0)  # there is none
+    entry = screens.server.get("/api/daemons")[0]
+    tab.evaluate(_TELL, {"kind": "daemon", **entry, "recordings": True, "daemon": None})
+    expect(tab.get_by_role("link", name="See the past")).to_have_attribute("href", "/recordings/here/street-1")
+    tab.get_by_role("link", name="Next camera: street-2").click()
+    expect(tab.locator("h1")).to_contain_text("street-2")
+    tab.keyboard.press("p")
+    tab.wait_for_url("**/camera/here/street-1")
+    tab.close()
+
+
+def test_a_camera_that_is_down_is_not_one_without_packets(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    row = {"id": "usb", "type": "camera", "device": "/dev/video99"}
+    assert screens.server.client.post("/api/sources/here", json=row).is_success
+    tab = screens.open("/camera/here/usb")
+    expect(tab.locator(".notice-warning")).to_contain_text("Since ")
+    expect(tab.locator(".stage-line")).to_contain_text("Waiting for the source, which is")
+    expect(tab.locator(".stage-line")).not_to_contain_text("packets")
+    tab.close()
+    assert screens.server.client.delete("/api/sources/here/usb").is_success
+
+
+def test_boxes_stay_a_moment_while_analysis_is_not_here_yet(screens: Screens) -> None:
+    tab = screens.open("/camera/here/street-0")
+    tab.locator(".frame-exact").wait_for()
+    script = """async () => {
+      const { Painter } = await import("/static/picture.js");
+      const { frameLog } = await import("/static/model.js");
+      const row = { daemon: "here", id: "drawn", width: 100, height: 100 };
+      const image = { width: 100, height: 100, pixel_aspect: 1 };
+      const detections = [{ box: [10, 10, 50, 50], label: "car", confidence: 1, track_id: 1 }];
+      const times = { session: "s", seq: 1, index: 1, pts: 0, dropped: {}, clock: { kind: "file" } };
+      frameLog("here", "drawn").add({ ...times, image, detections });
+      const painter = new Painter(document.createElement("canvas"), row, {});
+      const shown = [0, 40e6].map((pts) => (painter.frame(pts, "s", pts / 1e9), painter.boxes.length));
+      painter.held.at -= 400;
+      painter.frame(80e6, "s", 0.08);
+      painter.close();
+      return [...shown, painter.boxes.length];
+    }"""
+    assert tab.evaluate(script) == [1, 1, 0]
+    tab.close()
+    assert screens.errors == []

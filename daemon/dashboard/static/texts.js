@@ -1,4 +1,5 @@
 // All words of the pages, in English, with those in texts/. A translation is other files of this form.
+import { cameraTools } from "./texts/camera.js";
 import { inWords, troubleTexts } from "./texts/troubles.js";
 import { viewTexts, wallTexts } from "./texts/wall.js";
 
@@ -112,6 +113,7 @@ export const t = {
     add: "Add a source",
   },
   views: viewTexts,
+  cameraTools,
   troubles: troubleTexts,
   inWords,
   camera: {

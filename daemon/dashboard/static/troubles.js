@@ -69,13 +69,20 @@ function useAnnounced(rows) {
   }, [keys.join("\n")]);
 }
 
-function Trouble({ row, now }) {
+/** Since when, and when the next try is; both UTC, s, or null. */
+export function Times({ since, retry_at: retryAt = null, state = "down" }) {
+  useNow(1000);
+  const now = utc();
+  const wait = retryAt === null || state !== "down" ? null : Math.ceil(retryAt - now);
+  return html`${since !== null && html`<time datetime=${format.isoOf(since)} title=${format.dateOf(since)}>${t.troubles.since(format.momentOf(since, now), format.duration(Math.max(0, now - since)))}</time>`}
+    ${wait !== null && html`<span> · ${wait > 0 ? t.troubles.next(format.duration(wait)) : t.troubles.now}</span>`}`;
+}
+
+function Trouble({ row }) {
   const { title, words, since, retryAt, href } = row;
-  const wait = retryAt === null ? null : Math.ceil(retryAt - now);
   return html`<li class=${row.isNote ? "trouble is-note" : "trouble"}>
     <b>${href ? html`<a href=${href}>${title}</a>` : title}</b> <span>${words}</span>
-    ${(since !== null || wait !== null) && html`<p class="hint">${since !== null && html`<time datetime=${format.isoOf(since)} title=${format.dateOf(since)}>${t.troubles.since(format.timeOf(since), format.duration(Math.max(0, now - since)))}</time>`}
-      ${wait !== null && html` · ${wait > 0 ? t.troubles.next(format.duration(wait)) : t.troubles.now}`}</p>`}</li>`;
+    ${(since !== null || retryAt !== null) && html`<p class="hint"><${Times} since=${since} retry_at=${retryAt} /></p>`}</li>`;
 }
 
 /** The button with the number, and the list below it. @param children stand below the list */
@@ -103,13 +110,12 @@ export function Tray({ children = null }) {
     };
   }, [open]);
   const count = rows.filter((row) => !row.isNote).length;
-  const now = utc();
   return html`<div class="tray" ref=${whole}>
     <button ref=${button} class=${count ? "tray-button has-troubles" : "tray-button"} aria-expanded=${open} aria-controls="troubles" onClick=${() => setOpen(!open)}>
       <${Icon} name=${count ? "trouble" : "fine"} /><span class="tray-words">${t.troubles.button(count)}</span></button>
     <section id="troubles" class="tray-list" aria-label=${t.troubles.title} hidden=${!open} tabindex=${open ? 0 : null} onClick=${(event) => event.target.closest("a") && close()}>
       ${open && html`<h2>${t.troubles.title}</h2>
-        ${rows.length ? html`<ul>${rows.map((row) => html`<${Trouble} key=${row.key} row=${row} now=${now} />`)}</ul>` : html`<p class="quiet">${t.troubles.none}</p>`}
+        ${rows.length ? html`<ul>${rows.map((row) => html`<${Trouble} key=${row.key} row=${row} />`)}</ul>` : html`<p class="quiet">${t.troubles.none}</p>`}
         ${children}`}
     </section></div>`;
 }
