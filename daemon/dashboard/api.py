@@ -115,7 +115,8 @@ class DaemonApi:
         try:
             answer = fetch(str(address.http), HttpRequest(method, target, body or b"", sent), timeout_s, self._tls)
         except (OSError, HTTPException) as error:
-            reason = str(error) or type(error).__name__
+            named = error.strerror if isinstance(error, OSError) else None
+            reason = named or str(error) or type(error).__name__
             raise AwayError(f"the HTTP API of {address.name} does not answer: {reason}") from error
         return Answer(answer.status, answer.headers, answer.content)
 

@@ -56,6 +56,7 @@ class Guard:
             await _refuse(refusal, scope, receive, send)
             return
         scope["person"] = self._sessions.person(cookie_of(connection.headers, self._cookie))
+        self._sessions.keep_soon()
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":

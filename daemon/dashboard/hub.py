@@ -41,7 +41,7 @@ _REFRESH_S = 0.5  # looks for daemons whose list of sources is out of date
 _TICK_S = 2.0
 _ANYWAY_S = 15.0  # asked this often while somebody looks
 _WITHOUT_OWNER = (b'"owner":null}', b"\xa5owner\xc0")  # how messages end, for those that need not be read
-_KINDS = {Status: "status", Event: "event", Counts: "counts", Metrics: "metrics"}
+_KINDS = {Event: "event", Counts: "counts", Metrics: "metrics"}
 
 
 class HubListener(Protocol):
@@ -69,7 +69,7 @@ class Hub:
         self.epochs = Epochs()
         self._links: dict[str, Link] = {}
         self._viewers: dict[Viewer, None] = {}
-        self._poller = SourcePoller()
+        self._poller = SourcePoller(clock)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._listeners: list[HubListener] = []
         self._watched: dict[str, frozenset[str]] = {}  # sources by daemon
@@ -224,16 +224,26 @@ class Hub:
             for listener in self._listeners:
                 listener.on_packets(daemon.name, message)
             return
-        if isinstance(message, Clip | Store):  # not subscribed to
+        if isinstance(message, Clip):  # not subscribed to
             return
         if missed := daemon.note_index(arrived.topic, message.index):
             daemon.mark_stale()
             self._tell(self._viewers, _encode({"kind": "missed", "daemon": daemon.name, "messages": missed}))
-        if not isinstance(message, Metrics) and not self.admits(daemon.name, message.source, message.owner):
-            return
-        self._remember(daemon, message)
+        if isinstance(message, Store):
+            daemon.states.note_store(message, self._clock.utc_ns() / 1e9)
+            self._tell(self._viewers, _encoded("daemon", daemon.name, daemon.entry()))
+        elif isinstance(message, Metrics) or self.admits(daemon.name, message.source, message.owner):
+            self._remember(daemon, message)
+            self._pass_on(daemon, message)
+
+    def _pass_on(self, daemon: WatchedDaemon, message: Message) -> None:
+        """Tell the viewers that want it."""
         if isinstance(message, Status):
             self._tell_change(daemon.name, message.source)
+            trouble = daemon.states.trouble(message.source)
+            row = {"kind": "status", "daemon": daemon.name, "message": message, "trouble": trouble}
+            self._tell(self._viewers, _encode(row))
+            return
         text = _encoded(_KINDS[type(message)], daemon.name, message)
         if isinstance(message, Metrics):
             wanting = (viewer for viewer in self._viewers if viewer.selection.metrics)

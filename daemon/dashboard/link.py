@@ -34,7 +34,7 @@ _APPLY_NS = 1_000_000_000  # between changes of topics for which there was no ti
 _ANSWER_NS = 5_000_000_000  # for the first answer
 _HIGH_WATER = 2000
 _KEPT = topic("detections")
-_KINDS = ("status", "events", "counts", "metrics")
+_KINDS = ("status", "events", "counts", "metrics", "stores")
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 # Of libzmq's own threads, which answer however busy the daemon is: a daemon that was stopped and a network that is gone
 # are noticed within seven seconds.

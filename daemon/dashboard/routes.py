@@ -27,7 +27,7 @@ from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live
 from daemon.dashboard.recordings import Recordings
 from daemon.dashboard.sessions import MAX_AGE_S, Sessions
-from daemon.dashboard.sockets import Sockets
+from daemon.dashboard.sockets import Sockets, Viewing
 from daemon.dashboard.static_files import StaticFiles
 from daemon.dashboard.stills import Stills
 from daemon.dashboard.watched import WatchedDaemon
@@ -37,6 +37,7 @@ from daemon.http.framing import Framing
 
 _PAGES = ("/", "/login", "/events", "/health", "/sources", "/fleet", "/camera/{d}/{s}", "/rules/{d}/{s}")
 _MAX_MINUTE_S = 60.0
+_NOT_KEPT = "you are signed out, but the disk did not take it: restart the page and sign out again"
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -101,7 +102,7 @@ class PageRoutes:
         peer = peer_of(request)
         if wait := self._sessions.wait_s(peer):
             raise HTTPException(429, "too many attempts", {"Retry-After": str(int(wait) + 1)})
-        cookie = self._sessions.login(_decoded(await read_body(request), _Login).token, peer)
+        cookie = await self._sessions.login(_decoded(await read_body(request), _Login).token, peer)
         if cookie is None:
             raise HTTPException(401, "the token is wrong")
         answer = Response(status_code=204)
@@ -109,8 +110,8 @@ class PageRoutes:
         return answer
 
     async def _logout(self, request: Request) -> Response:
-        self._sessions.logout(cookie_of(request.headers, self._cookie) or "")
-        answer = Response(status_code=204)
+        is_kept = await self._sessions.logout(cookie_of(request.headers, self._cookie) or "")
+        answer = Response(status_code=204) if is_kept else _json({"error": _NOT_KEPT}, 503)
         self._set_cookie(answer, "", 0)
         return answer
 
@@ -177,7 +178,7 @@ class PageRoutes:
         daemon, source = self._daemon_of(request), request.path_params["s"]
         if daemon.source(source) is None:
             raise HTTPException(404, "no such source")
-        return _json([*daemon.states.get(source, ())])
+        return _json(daemon.states.of(source))
 
     async def _health(self, request: Request) -> Response:
         daemon = self._daemon_of(request)
@@ -217,17 +218,15 @@ class PageRoutes:
 
     async def _feed(self, socket: WebSocket) -> None:
         if await self._may_view(socket):
-            await self._sockets.feed(socket, self._is_signed_in(socket))
+            await self._sockets.feed(socket, self._viewing(socket))
 
     async def _live(self, socket: WebSocket) -> None:
         if await self._may_view(socket):
-            await self._sockets.live(
-                socket, self._is_signed_in(socket), socket.path_params["d"], socket.path_params["s"]
-            )
+            await self._sockets.live(socket, self._viewing(socket), socket.path_params["d"], socket.path_params["s"])
 
-    def _is_signed_in(self, socket: WebSocket) -> Callable[[], bool]:
+    def _viewing(self, socket: WebSocket) -> Viewing:
         cookie = cookie_of(socket.headers, self._cookie)
-        return lambda: self._sessions.person(cookie) is not None
+        return Viewing(lambda: self._sessions.person(cookie) is not None, lambda: self._sessions.wait_end(cookie))
 
     async def _may_view(self, socket: WebSocket) -> bool:
         if person_of(socket) is not None:

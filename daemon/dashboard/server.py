@@ -32,13 +32,10 @@ class Dashboard:
         live: watched sources.
 
     Raises:
-        ConfigError: the port cannot be bound, or a token or key cannot be read.
+        ConfigError: the port cannot be bound, a token or key cannot be read, or the file of sessions is refused.
     """
 
     def __init__(self, config: DashboardConfig, addresses: Sequence[DaemonAddress], clock: Clock) -> None:
-        sessions = Sessions(config, clock)
-        for address in addresses:
-            _check_keys(address)
         http = HttpConfig(
             enabled=True,
             host=config.host,
@@ -46,11 +43,18 @@ class Dashboard:
             tls_certificate=config.tls_certificate,
             tls_key=config.tls_key,
         )
-        self._server = HttpServer(http, "dashboard", answer_s=_ANSWER_S)
+        self._sessions = Sessions(config, clock)
+        try:
+            for address in addresses:
+                _check_keys(address)
+            self._server = HttpServer(http, "dashboard", answer_s=_ANSWER_S)
+        except BaseException:
+            self._sessions.close()
+            raise
         self.url = _url(config, self._server.port)
         self.hub = Hub(addresses, clock)
         self.live = Live(self.hub, clock)
-        routes = PageRoutes(config, self.hub, self.live, sessions, clock)
+        routes = PageRoutes(config, self.hub, self.live, self._sessions, clock)
         self._app = routes.starlette()
         if not is_loopback(config.host) and config.tls_certificate is None:
             log.warning("the page is not encrypted: set dashboard.tls_certificate, or put a proxy with TLS before it")
@@ -69,6 +73,7 @@ class Dashboard:
         self._server.stop(_END_S)
         self.live.close()
         self.hub.close()
+        self._sessions.close()
 
 
 def _check_keys(address: DaemonAddress) -> None:

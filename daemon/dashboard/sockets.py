@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,6 +25,19 @@ _MAX_PER_S, _MAX_AT_ONCE = 5.0, 50.0  # messages of a client
 _BUSY, _WRONG = 1013, 1008
 
 
+@dataclass(frozen=True)
+class Viewing:
+    """Whether the viewer of a WebSocket may go on.
+
+    Attributes:
+        allowed: whether it is signed in now.
+        ended: waits until it is not.
+    """
+
+    allowed: Callable[[], bool]
+    ended: Callable[[], Awaitable[None]]
+
+
 class Sockets:
     """Serves WebSockets of people who may view.
 
@@ -35,12 +49,8 @@ class Sockets:
         self._limit, self._hub, self._live, self._clock = limit, hub, live, clock
         self._open = 0
 
-    async def feed(self, socket: WebSocket, may_view: Callable[[], bool]) -> None:
-        """One tab's feed, until it leaves.
-
-        Args:
-            may_view: whether its viewer is still signed in.
-        """
+    async def feed(self, socket: WebSocket, viewing: Viewing) -> None:
+        """One tab's feed, until it leaves, or its viewer has signed out."""
         viewer = Viewer(self._clock)
 
         async def send() -> None:
@@ -48,7 +58,7 @@ class Sockets:
                 await socket.send_text(await viewer.next())
 
         async def receive() -> None:
-            async for text in _texts(socket, may_view):
+            async for text in _texts(socket, viewing.allowed):
                 message = _message(text)
                 viewer.report(message)
                 if (selection := message.selection()) is not None:
@@ -58,12 +68,12 @@ class Sockets:
             return
         try:
             self._hub.join(viewer)
-            await _until_one_ends(socket, send(), receive())
+            await _until_one_ends(socket, send(), receive(), _signed_out(viewing))
         finally:
             self._hub.leave(viewer)
             self._open -= 1
 
-    async def live(self, socket: WebSocket, may_view: Callable[[], bool], daemon: str, source: str) -> None:
+    async def live(self, socket: WebSocket, viewing: Viewing, daemon: str, source: str) -> None:
         """Live video of a source, likewise."""
         if not await self._accept(socket):
             return
@@ -79,11 +89,11 @@ class Sockets:
                         await socket.send_text(message)
 
             async def receive() -> None:
-                async for text in _texts(socket, may_view):
+                async for text in _texts(socket, viewing.allowed):
                     queue.report(_progress(text))
 
             try:
-                await _until_one_ends(socket, send(), receive())
+                await _until_one_ends(socket, send(), receive(), _signed_out(viewing))
             finally:
                 self._live.leave(queue)
         finally:
@@ -121,8 +131,14 @@ class _TokenBucket:
             raise _RefusedError
 
 
+async def _signed_out(viewing: Viewing) -> None:
+    """In another tab, perhaps."""
+    await viewing.ended()
+    raise _RefusedError
+
+
 async def _texts(socket: WebSocket, may_view: Callable[[], bool]) -> AsyncIterator[str]:
-    """The messages of a client. It says what has come, or gets no more: so a viewer that signs out is noticed."""
+    """The messages of a client. It says what has come, or gets no more: so a session that is too old is noticed."""
     bucket = _TokenBucket()
     while True:
         text = await socket.receive_text()
@@ -133,7 +149,7 @@ async def _texts(socket: WebSocket, may_view: Callable[[], bool]) -> AsyncIterat
 
 
 async def _until_one_ends(socket: WebSocket, *works: Coroutine[Any, Any, None]) -> None:
-    """Run both until one ends; a client that breaks the rules is told by the code."""
+    """Run all until one ends; a client that breaks the rules is told by the code."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from daemon.clock import Clock
 from daemon.dashboard.api import AwayError, Requests
 from daemon.dashboard.watched import Facts, FleetSource, Row, WatchedDaemon
 
@@ -27,8 +28,8 @@ _fleet = msgspec.json.Decoder(_Fleet).decode
 class SourcePoller:
     """Asks daemons for their sources and facts."""
 
-    def __init__(self) -> None:
-        self._requests = Requests(_AT_ONCE)
+    def __init__(self, clock: Clock) -> None:
+        self._requests, self._clock = Requests(_AT_ONCE), clock
 
     async def poll(self, daemon: WatchedDaemon, daemons: Iterable[WatchedDaemon]) -> str | None:
         """Note a daemon's answers; returns why there is none, and then everything that is known stays.
@@ -40,7 +41,7 @@ class SourcePoller:
             facts = await self._requests.send(daemon.api, "GET", "daemon")
             rows = await self._requests.send(daemon.api, "GET", "sources")
             if facts.status == 200:
-                daemon.note_facts(_facts(facts.body))
+                daemon.note_facts(_facts(facts.body), self._clock.utc_ns() / 1e9)
             if rows.status == 200:
                 daemon.note_rows(_rows(rows.body))
             daemon.note_fleet(await self._of_fleet(daemon, daemons))

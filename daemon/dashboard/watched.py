@@ -12,11 +12,10 @@ from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.api import DaemonApi
 from daemon.dashboard.history import Figures, Tracks
 from daemon.dashboard.link import LinkState
+from daemon.dashboard.state_log import StateLog, StateSince, StoreState
 from lookoutd.messages import Counts, Event, Metrics, SourceMetrics, Status, VideoFormat
 
 _MAX_EVENTS = 500  # kept for a daemon without a journal
-_MAX_STATES = 500  # of a source
-_STATES_S = 3600.0
 _WITHOUT_PACKETS = ("camera", "synthetic")
 _LIVE_CODECS = ("h264", "hevc")
 
@@ -51,6 +50,7 @@ class Facts(msgspec.Struct):
     tracked: list[str] = []
     persists: bool = False
     recordings: RecordingsAt | None = None
+    stores: list[StoreState] = []
 
 
 class FleetSource(msgspec.Struct):
@@ -62,18 +62,6 @@ class FleetSource(msgspec.Struct):
     reason: str | None = None
 
 
-class StateSince(msgspec.Struct, frozen=True):
-    """A state of a source.
-
-    Attributes:
-        at: since when, UTC, s.
-    """
-
-    at: float
-    state: str
-    reason: str | None
-
-
 class WatchedDaemon:
     """One daemon.
 
@@ -81,7 +69,7 @@ class WatchedDaemon:
         api_problem: why its HTTP API does not answer; None if it does, or there is none.
         rows: its sources by id, as its HTTP API told last; empty without one.
         statuses: the last status of each source.
-        states: of each source over the last hour, as far as they were heard of.
+        states: of its sources and stores: since when, and why.
         stale: `rows` should be asked for again.
         fenced: messages that were left out, because another daemon is the source's owner now.
         missed: messages about sources that were sent, and did not come.
@@ -102,7 +90,7 @@ class WatchedDaemon:
         self.figures = Figures()
         self.tracks: dict[str, Tracks] = {}
         self.events: deque[Event] = deque(maxlen=_MAX_EVENTS)
-        self.states: dict[str, deque[StateSince]] = {}
+        self.states = StateLog()
         self.stale = True
         self.fenced = self.missed = 0
         self.in_fleet: dict[str, FleetSource] | None = None
@@ -130,6 +118,7 @@ class WatchedDaemon:
             "recordings": self.facts.recordings is not None,
             "fenced": self.fenced,
             "missed": self.missed,
+            "stores": [*self.states.stores.values()],
         }
 
     def mark_stale(self) -> None:
@@ -145,8 +134,9 @@ class WatchedDaemon:
         is_new, self.api_problem = problem != self.api_problem, problem
         return is_new
 
-    def note_facts(self, facts: Facts) -> None:
+    def note_facts(self, facts: Facts, now_s: float) -> None:
         self.facts = facts
+        self.states.note_stores(facts.stores, now_s)
 
     def note_fleet(self, sources: dict[str, FleetSource] | None) -> None:
         self.in_fleet = sources
@@ -187,22 +177,13 @@ class WatchedDaemon:
         if known is None or message.state == "ended" or message.source not in self.rows:
             self.stale = True  # it may be new, changed or removed
         self.statuses[message.source] = message
-        self._note_state(message.source, StateSince(message.at / 1e9, message.state, message.reason), now_s)
+        state = StateSince(message.at / 1e9, message.state, message.reason)
+        self.states.note(message.source, state, now_s, message.retry_in_s)
 
     def note_away(self, now_s: float) -> None:
         """The daemon is away, and so are its sources."""
         for source in self.sources:
-            self._note_state(source, StateSince(now_s, "away", self.reason), now_s)
-
-    def _note_state(self, source: str, found: StateSince, now_s: float) -> None:
-        """A state that is told again began when it began; each other one, when it was heard of: clocks differ."""
-        rows = self.states.setdefault(source, deque(maxlen=_MAX_STATES))
-        if rows and (rows[-1].state, rows[-1].reason) == (found.state, found.reason):
-            return
-        at = now_s if rows else min(now_s, found.at)
-        rows.append(StateSince(at, found.state, found.reason))
-        while len(rows) > 1 and rows[1].at < now_s - _STATES_S:
-            rows.popleft()
+            self.states.note(source, StateSince(now_s, "away", self.reason), now_s)
 
     def note_rows(self, rows: list[Row]) -> None:
         self.rows = {str(row.config.get("id")): row for row in rows}
@@ -210,8 +191,7 @@ class WatchedDaemon:
             del self.statuses[source]
             self.counts.pop(source, None)
             self.tracks.pop(source, None)
-        for source in self.states.keys() - self.rows.keys():
-            del self.states[source]
+        self.states.keep(self.rows)
 
     def knows(self, source: str) -> bool:
         """Whether the daemon has told of such a source."""
@@ -241,7 +221,7 @@ class WatchedDaemon:
             "id": id,
             "state": self._state(id),
             "reason": self._reason(id),
-            "retry_in_s": status.retry_in_s if status else None,
+            "trouble": self.states.trouble(id) if is_enabled else None,
             "session": status.session if status else None,
             "type": config.get("type"),
             "fps": format.fps if format and format.fps else captured,

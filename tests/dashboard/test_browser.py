@@ -65,7 +65,7 @@ def test_wall_of_three_daemons(world: World) -> None:
     page.locator(".picture[data-phase=playing]").first.wait_for()
     expect(page.locator(LIVE)).to_have_count(5)
     page.get_by_label("Group").select_option(label="By daemon")
-    expect(page.locator("section.group h2")).to_have_text(["barn 1", "shed 1", "yard 3"])
+    expect(page.locator(".wall-heading h2")).to_have_text(["barn 1", "shed 1", "yard 3"])
     page.get_by_label("Group").select_option(label="No groups")
     page.get_by_label("Find a camera").fill("door")
     expect(page.locator(".tile")).to_have_count(2)

@@ -1,4 +1,5 @@
 // The one WebSocket that brings messages. Parts of a page say what they want; the feed asks for the union.
+import { utc } from "./clock.js";
 import { Store } from "./store.js";
 
 const FIRST_WAIT_MS = 400;
@@ -11,7 +12,7 @@ const EAGER = 20; // arrays that are answered at once, so that the server learns
 
 export class Feed {
   constructor() {
-    this.state = new Store({ open: false, since: Date.now(), tries: 0 });
+    this.state = new Store({ open: false, since: utc(), tries: 0, retryAt: null }); // times are UTC, s
     this.handlers = new Map();
     this.demands = new Set();
     this.socket = null;
@@ -85,7 +86,7 @@ export class Feed {
     this.heardAt = performance.now();
     this.got += 1;
     if (this.got === 1) {
-      this.state.set({ open: true, since: Date.now(), tries: 0 });
+      this.state.set({ open: true, since: utc(), tries: 0, retryAt: null });
       this.tell({ kind: "open" });
     }
     // Not with the timer alone: that of a hidden tab runs once a minute.
@@ -121,10 +122,10 @@ export class Feed {
     if (!this.running) return;
     const { open, since, tries } = this.state.value;
     if (open) this.tell({ kind: "closed" });
-    this.state.set({ open: false, since: open ? Date.now() : since, tries: tries + 1 });
-    const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(tries, 8));
+    const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(tries, 8)) * (0.75 + Math.random() / 2);
+    this.state.set({ open: false, since: open ? utc() : since, tries: tries + 1, retryAt: utc() + wait / 1000 });
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.connect(), wait * (0.75 + Math.random() / 2));
+    this.timer = setTimeout(() => this.connect(), wait);
   }
 
   /** Requests get no answer: the connection may be dead as well. */

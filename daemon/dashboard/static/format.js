@@ -19,6 +19,8 @@ export const seconds = known((value) => (value < 90 ? `${tenth.format(value)} s`
 
 export const timeOf = known((s) => clock.format(new Date(s * 1000)));
 export const dateOf = known((s) => full.format(new Date(s * 1000)));
+/** A time of day, with the date where that is another one than now's. */
+export const momentOf = known((s, now) => (new Date(s * 1000).toDateString() === new Date(now * 1000).toDateString() ? timeOf(s) : dateOf(s)));
 export const isoOf = known((s) => new Date(s * 1000).toISOString());
 
 export function duration(s) {

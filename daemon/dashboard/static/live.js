@@ -38,16 +38,23 @@ export class LivePlayer {
   constructor(video, path, on) {
     Object.assign(this, { video, path, on, socket: null, closed: false, tries: 0, timer: 0, init: null, shown: null });
     this.state = { phase: null, reason: null, age: null };
-    this.onVisible = () => (document.hidden ? this.disconnect() : this.connect());
+    this.onVisible = () => (this.isUnseen() ? this.disconnect() : this.connect());
     document.addEventListener("visibilitychange", this.onVisible);
+    video.addEventListener("leavepictureinpicture", this.onVisible);
     this.keeper = setInterval(() => this.turn(), TURN_MS);
-    if (!document.hidden) this.connect();
+    if (!this.isUnseen()) this.connect();
+  }
+
+  /** A hidden tab shows nothing, unless its video is beside all tabs. */
+  isUnseen() {
+    return document.hidden && document.pictureInPictureElement !== this.video;
   }
 
   close() {
     this.closed = true;
     clearInterval(this.keeper);
     document.removeEventListener("visibilitychange", this.onVisible);
+    this.video.removeEventListener("leavepictureinpicture", this.onVisible);
     this.disconnect();
   }
 
@@ -105,7 +112,7 @@ export class LivePlayer {
     this.tell("lost", reason);
     const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(this.tries, 8));
     this.tries += 1;
-    this.timer = setTimeout(() => document.hidden || this.connect(), wait * (0.75 + Math.random() / 2));
+    this.timer = setTimeout(() => this.isUnseen() || this.connect(), wait * (0.75 + Math.random() / 2));
   }
 
   control(message) {

@@ -2,11 +2,12 @@
 import { send } from "./api.js";
 import { feed } from "./feed.js";
 import { html, render, useEffect, useRef, useState } from "./html.js";
-import { daemons, follow, loadSession, session, sources } from "./model.js";
+import { daemons, follow, loadSession, session } from "./model.js";
 import { Announcer, Icon, Notice } from "./parts.js";
 import { go, route } from "./router.js";
 import { useStore } from "./store.js";
 import { t } from "./texts.js";
+import { Tray, useTroubles } from "./troubles.js";
 
 const PAGES = ["wall", "events", "health", "sources", "fleet"];
 const PATHS = { wall: "/", events: "/events", health: "/health", sources: "/sources", fleet: "/fleet" };
@@ -33,18 +34,20 @@ function Account() {
   const { role, login } = useStore(session) ?? {};
   if (!login || role === "none") return null;
   const leave = async () => {
-    await send("POST", "/api/logout").catch(() => {});
+    await send("POST", "/api/logout").catch((error) => error.status === 503 && alert(error.message));
     location.assign("/login");
   };
   return html`<div class="account"><span class="quiet">${t.roles[role]}</span>
     <button class="plain" onClick=${leave}>${t.login.out}</button></div>`;
 }
 
+/** Whether the wall is to have the screen for itself. */
+const isBare = ({ page, query }) => page === "wall" && Boolean(query.get("full"));
+
 function Title({ page, parts }) {
-  const rows = useStore(sources);
+  const count = useTroubles().filter((row) => !row.isNote).length;
   useEffect(() => {
-    const down = [...rows.values()].filter((row) => row.state === "down" || row.state === "away").length;
-    document.title = `${down ? `(${down}) ` : ""}${t.titles[page]?.(...parts) ?? t.titles.missing()} – Lookout`;
+    document.title = `${count ? `(${count}) ` : ""}${t.titles[page]?.(...parts) ?? t.titles.missing()} – Lookout`;
   });
   return null;
 }
@@ -70,7 +73,7 @@ function Page({ value }) {
     first.current = false;
   }, [loaded, value.path]);
   const ready = loaded?.page === value.page;
-  return html`<main id="main" ref=${main} tabindex="-1" class=${`page page-${value.page}`}>
+  return html`<main id="main" ref=${main} tabindex="-1" class=${`page page-${value.page} ${isBare(value) ? "is-bare" : ""}`}>
     ${ready && html`<${loaded.View} key=${value.path} route=${value} />`}
   </main>`;
 }
@@ -91,15 +94,17 @@ function App() {
     }
   }, [needsLogin, who, value.page]);
   if (!who) return null;
-  const plain = value.page === "login";
+  const plain = value.page === "login" || isBare(value);
   return html`
     <a class="skip" href="#main">${t.nav.skip}</a>
     ${!plain && html`<header class="top">
       <a class="brand" href="/" aria-label=${t.nav.home}><img src="/static/icon.svg" alt="" width="22" height="22" />
         <span>Lookout</span></a>
       <${Navigation} page=${value.page} />
+      <${Tray} />
       <${Account} />
     </header><${Connection} />`}
+    ${isBare(value) && html`<div class="bare-tray"><${Tray} /></div>`}
     <${Title} page=${value.page} parts=${value.parts} />
     <${Page} value=${value} />
     <${Announcer} />`;

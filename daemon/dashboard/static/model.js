@@ -8,6 +8,7 @@ import { Store } from "./store.js";
 const REFRESH_MS = 5000;
 const MAX_EVENTS = 300;
 const MAX_GAPS = 20;
+export const SLOW_S = 60; // so long it is told
 
 export const session = new Store(null); // {role, login, version}
 export const daemons = new Store(new Map());
@@ -15,7 +16,7 @@ export const sources = new Store(new Map()); // by "daemon/source"
 export const events = new Store([]); // newest first
 export const metrics = new Store(new Map()); // the latest message of each daemon
 export const counts = new Store(new Map());
-export const skipped = new Store(0);
+export const slow = new Store([]); // what this browser or its link was too slow for: {messages, at}; UTC, s
 export const missed = new Store(0); // how often messages did not come: what was loaded before is not all
 export const gaps = new Store([]); // {daemon, from, until}: no message came, of a daemon or, if null, of any; UTC, s
 export const loaded = new Store(false);
@@ -63,12 +64,12 @@ export function movedTo(daemon, id) {
   return [...sources.value.values()].find((row) => row.id === id && row.daemon !== daemon && daemons.value.get(row.daemon)?.fleet === fleet) ?? null;
 }
 
-function onStatus({ daemon, message }) {
+function onStatus({ daemon, message, trouble = null }) {
   const key = keyOf(daemon, message.source);
   const row = sources.value.get(key);
   if (!row) return again();
   const { state, reason, format, session } = message;
-  Object.assign(row, { state, reason, session });
+  Object.assign(row, { state, reason, session, trouble: row.enabled === false ? null : trouble });
   if (format) Object.assign(row, { width: format.width, height: format.height, pixel_aspect: format.pixel_aspect, codec: format.codec });
   if (format && row.live === null) again();
   sources.touch();
@@ -156,7 +157,7 @@ export function follow() {
     metrics.touch();
   });
   feed.on("skipped", ({ messages, lost }) => {
-    skipped.update((n) => n + messages);
+    slow.update((rows) => [...rows.filter((row) => row.at > utc() - SLOW_S), { messages, at: utc() }]);
     if (lost) noteGap(null, utc());
   });
   again();

@@ -28,11 +28,19 @@ export function fit(canvas) {
 
 /**
  * @param scene {detections, image: {width, height}, tails, rules, estimated, small}: estimated boxes lie between two
- *   analysed frames, and are dashed
+ *   analysed frames, or are of a moment ago, and are dashed
+ * @param zoom {k, x, y}: how often it is enlarged, and where its corner is, in shares of the canvas
  */
-export function draw(canvas, scene) {
+export function draw(canvas, scene, zoom = null) {
   const { context, width, height } = fit(canvas);
   if (!width) return;
+  const { k, x, y } = zoom ?? { k: 1, x: 0, y: 0 };
+  context.translate(x * width, y * height);
+  drawOn(context, k * width, k * height, scene);
+}
+
+/** The scene over a picture of so many units. */
+export function drawOn(context, width, height, scene) {
   const scale = { x: width / scene.image.width, y: height / scene.image.height, width, height };
   for (const rule of scene.rules ?? []) drawRule(context, rule, scale);
   for (const tail of scene.tails ?? []) drawTail(context, tail, scale);

@@ -13,6 +13,15 @@ const PATHS = {
   full: "M4 9V4h5M20 9V4h-5M4 15v5h5M20 15v5h-5",
   undo: "M8 8H15a5 5 0 0 1 0 10H9M8 8l4-4M8 8l4 4",
   redo: "M16 8H9a5 5 0 0 0 0 10h6M16 8l-4-4M16 8l-4 4",
+  trouble: "M12 4l9 16H3zM12 10v5M12 17.2v.3",
+  fine: "M4 12.5l5 5L20 6.5",
+  left: "M14 5l-7 7 7 7",
+  right: "M10 5l7 7-7 7",
+  larger: "M11 4a7 7 0 1 1 0 14a7 7 0 1 1 0-14M16 16l5 5M8 11h6M11 8v6",
+  smaller: "M11 4a7 7 0 1 1 0 14a7 7 0 1 1 0-14M16 16l5 5M8 11h6",
+  picture: "M4 7h4l1.5-2h5L16 7h4v12H4zM12 10a3 3 0 1 1 0 6a3 3 0 1 1 0-6",
+  aside: "M3 5h18v14H3zM12 12h7v5h-7z",
+  pin: "M9 4h6l-1 6 3 3H7l3-3zM12 13v7",
   bin: "M5 7h14M9 7V4h6v3M7 7l1 13h8l1-13",
 };
 
@@ -36,7 +45,7 @@ const SHAPES = {
 
 export function State({ state, reason = null, words = null }) {
   const name = SHAPES[state] ? state : "disabled";
-  return html`<span class=${`state state-${name}`} title=${reason}>
+  return html`<span class=${`state state-${name}`} title=${t.inWords(reason)}>
     <svg viewBox="0 0 16 16" width="11" height="11" aria-hidden="true">
       <path d=${SHAPES[name]} fill=${name === "connecting" ? "none" : "currentColor"} stroke="currentColor"
         stroke-width=${name === "connecting" ? 2.4 : 0} />

@@ -15,6 +15,7 @@ const FAILED_MS = 3000;
 const STILL_AFTER_S = 3; // video that is later than this gives way to stills that are newer
 const OLD_S = 4; // from here on a picture says how old it is
 const LOOK_MS = 500;
+const HOLD_MS = 300; // boxes stay so long over pictures that are not analysed yet
 
 /** Whether an element is, or nearly is, on the screen. */
 export function useOnScreen(ref) {
@@ -79,9 +80,9 @@ function useStill(row, image, every, wanted, onStill) {
 }
 
 /** Draws what belongs to the shown frame, and says so by an event that bubbles: other parts show the cause of a drop. */
-class Painter {
+export class Painter {
   constructor(canvas, row, options) {
-    Object.assign(this, { canvas, row, options, log: frameLog(row.daemon, row.id), shown: null });
+    Object.assign(this, { canvas, row, options, log: frameLog(row.daemon, row.id), shown: null, held: null, scene: null });
     this.stop = this.log.listen(() => this.shown?.kind === "pending" && this.again());
   }
 
@@ -99,7 +100,10 @@ class Painter {
   frame(pts, session, mediaTime) {
     const found = this.log.find(pts, session);
     this.shown = { pts, session, mediaTime, kind: found.kind };
+    const held = found.kind === "pending" && this.held?.session === session && performance.now() - this.held.at < HOLD_MS ? this.held.message : null;
+    if (found.kind === "exact") this.held = { message: found.message, session, at: performance.now() };
     if (found.kind === "exact") this.paint(found.message, found.message.detections, pts, false);
+    else if (held) this.paint(held, held.detections, pts, true);
     else if (found.kind === "dropped") this.paint(found.before, between(found.before, found.after, pts), pts, true);
     else this.paint(found.before ?? this.log.newest, [], pts, false);
     this.tell({ pts, mediaTime, ...found });
@@ -114,11 +118,12 @@ class Painter {
   }
 
   paint(message, detections, pts, estimated) {
-    const { rules, tails, small, hidden } = this.options;
+    const { rules, tails, small, hidden, zoom } = this.options;
     const image = message?.image ?? { width: 1, height: 1 };
     const scene = { detections, image, estimated, small, hidden, rules };
     if (tails && message) scene.tails = tailsOf(this.log.frames, pts);
-    if (detections.length || rules?.length || scene.tails?.length) draw(this.canvas, scene);
+    this.scene = detections.length || rules?.length || scene.tails?.length ? scene : null;
+    if (this.scene) draw(this.canvas, scene, zoom);
     else clear(this.canvas);
     this.boxes = detections;
   }
@@ -127,6 +132,13 @@ class Painter {
     const { canvas, boxes } = this;
     canvas.dispatchEvent(new CustomEvent("lookout-frame", { bubbles: true, detail: { ...detail, boxes } }));
   }
+}
+
+const isAside = (video) => Boolean(video) && document.pictureInPictureElement === video;
+
+function ofPicture({ isVideo, age }, video, image, turns, scene) {
+  const element = isVideo ? video : image;
+  return (element.videoWidth ?? element.naturalWidth) ? { element, turns: isVideo ? turns : 0, scene, age } : null;
 }
 
 /** Width over height as it is shown, of a source's picture. */
@@ -170,9 +182,10 @@ function useShown(player, pace) {
 /**
  * @param row of the source
  * @param live show video (or fast stills) while on screen
- * @param options {rules, tails, small, hidden}: hidden leaves the boxes out
+ * @param options {rules, tails, small, hidden, zoom}: hidden leaves the boxes out; zoom is that of overlay.js
  * @param onState called with each LiveState
- * @param handle a ref that gets {age}: a function that tells the age of what is shown, in s, or null
+ * @param handle a ref that gets {age, video, shown}: age() tells the age of what is shown, in s, or null; shown() gives
+ *   {element, turns, scene, age} of it, or null before the first picture
  */
 export function Picture({ row, live, options = {}, onState = null, handle = null, children = null }) {
   const frame = useRef(null);
@@ -181,15 +194,17 @@ export function Picture({ row, live, options = {}, onState = null, handle = null
   const canvas = useRef(null);
   const painter = useRef(null);
   const player = useRef(null);
-  const visible = useOnScreen(frame);
+  const visible = useOnScreen(frame) || isAside(video.current); // a picture in picture is on the screen
   const [state, setState] = useState({ phase: "still", reason: null, age: null });
   const [turns, setTurns] = useState(0); // of the video, a quarter clockwise each; boxes are upright
-  const [natural, setNatural] = useState(null); // ratio of a still, where the source has not told its size
+  const [natural, setNatural] = useState(null); // ratio of the last still: a camera may change its size at any time
   const isFresh = live && (state.phase === "playing" || (state.phase === "late" && state.age <= STILL_AFTER_S));
   const every = live ? (PACES[state.phase] ?? STILL_MS) : STILL_MS;
   const shown = useShown(player, every);
-  if (handle) handle.current = { age: () => shown.now().age };
+  const isUp = row.state === "up";
+  if (handle) handle.current = { age: () => shown.now().age, video: () => video.current, shown: () => ofPicture(shown.now(), video.current, image.current, turns, painter.current.scene) };
 
+  useEffect(() => setNatural(null), [row.width, row.height, row.pixel_aspect]); // it has told of another one
   useEffect(() => {
     painter.current = new Painter(canvas.current, row, options);
     return () => painter.current.close();
@@ -209,7 +224,7 @@ export function Picture({ row, live, options = {}, onState = null, handle = null
       shown.look();
     };
     if (!live || !visible) return undefined;
-    if (row.live === "jpeg") return void told({ phase: "still", reason: t.live.noPackets, age: null });
+    if (row.live === "jpeg") return void told(isUp ? { phase: "still", reason: t.live.noPackets, age: null } : { phase: "waiting", reason: t.live.source(t.states[row.state] ?? row.state), age: null });
     const { log } = painter.current;
     player.current = new LivePlayer(video.current, `/api/live/${at(row.daemon, row.id)}`, {
       state: told,
@@ -222,17 +237,21 @@ export function Picture({ row, live, options = {}, onState = null, handle = null
       player.current = null;
       told({ phase: "still", reason: null, age: null });
     };
-  }, [row.daemon, row.id, live, visible, row.live === "jpeg"]);
+  }, [row.daemon, row.id, live, visible, row.live === "jpeg", row.live === "jpeg" && row.state]);
 
   const failure = useStill(row, image, every, visible && !isFresh, (found) => {
     if (shown.stillCame()) painter.current.still(found);
-    setNatural(image.current.naturalHeight ? image.current.naturalWidth / image.current.naturalHeight : null);
+    const { naturalWidth: across, naturalHeight: down } = image.current;
+    setNatural(across ? (across * (row.pixel_aspect ?? 1)) / down : null);
   });
   const isOld = shown.old !== null;
+  const { zoom } = options;
   const words = [isOld && t.picture.old(format.duration(shown.old)), !shown.isVideo && failure].filter(Boolean).join(" ");
-  return html`<div class="picture" ref=${frame} style=${{ "--ratio": ratioOf(row) ?? natural ?? 16 / 9 }} data-phase=${live ? state.phase : "off"}>
+  return html`<div class="picture" ref=${frame} style=${{ "--ratio": (shown.isVideo ? null : natural) ?? ratioOf(row) ?? natural ?? 16 / 9 }} data-phase=${live ? state.phase : "off"}>
+    <div class="picture-media" style=${{ transform: zoom ? `translate(${100 * zoom.x}%, ${100 * zoom.y}%) scale(${zoom.k})` : null }}>
     <img ref=${image} alt=${t.picture.alt(row.id)} class=${!shown.isVideo && (isOld || failure) ? "is-old" : ""} />
     <video ref=${video} muted playsinline autoplay aria-hidden="true" class=${`turned-${turns} ${isOld ? "is-old" : ""}`} hidden=${!shown.isVideo}></video>
+    </div>
     <canvas ref=${canvas} aria-hidden="true"></canvas>
     ${words && html`<p class="picture-note">${words}</p>`}
     ${children}

@@ -1,4 +1,7 @@
-// All words of the pages, in English. A translation is another file of this form.
+// All words of the pages, in English, with those in texts/. A translation is other files of this form.
+import { cameraTools } from "./texts/camera.js";
+import { inWords, troubleTexts } from "./texts/troubles.js";
+import { viewTexts, wallTexts } from "./texts/wall.js";
 
 const plural = (n, one, many) => `${n} ${n === 1 ? one : many}`;
 
@@ -58,7 +61,7 @@ export const t = {
     daemon: (row) =>
       row.state === "connecting"
         ? `Connecting to the daemon ${row.name}.`
-        : `The daemon ${row.name} is away${row.reason ? `: ${row.reason}` : ""}.`,
+        : `The daemon ${row.name} is away${row.reason ? `: ${inWords(row.reason)}` : ""}.`,
   },
   login: {
     title: "Sign in to Lookout",
@@ -87,6 +90,7 @@ export const t = {
       ended: "Ended",
       off: "Paused",
     },
+    source: (state) => `the source, which is ${state.toLowerCase()}`,
     waitingFor: (reason) => `Waiting for ${reason}.`,
   },
   wall: {
@@ -98,7 +102,7 @@ export const t = {
     sorts: { activity: "Activity", name: "Name" },
     live: "Live video",
     liveHint: (n) => `Up to ${n} cameras at once: those on the screen with most activity.`,
-    full: "Full screen",
+    ...wallTexts,
     summary: (n, up) => (n === up ? `${plural(n, "camera", "cameras")}, all up` : `${plural(n, "camera", "cameras")}, ${up} up`),
     objects: (n) => plural(n, "object", "objects"),
     dropped: (n) => `${n} dropped/min`,
@@ -107,8 +111,11 @@ export const t = {
     unknown: "No camera is known yet", unknownHint: (rows) => `Not reached: ${rows.map((row) => (row.reason ? `${row.name} (${row.reason})` : row.name)).join(", ")}.`,
     noMatch: (text) => `No camera's name has “${text}” in it.`,
     add: "Add a source",
-    stateChanged: (id, state) => `Camera ${id} is ${state}`,
   },
+  views: viewTexts,
+  cameraTools,
+  troubles: troubleTexts,
+  inWords,
   camera: {
     missing: (daemon, id) => `There is no source ${id} at ${daemon}.`,
     boxes: "Boxes", tails: "Tails", rules: "Rules",
@@ -177,7 +184,6 @@ export const t = {
     none: "No daemon is known.", away: (row) => `The daemon ${row.name} is away. These are its last figures.`,
     process: "Process", allProcesses: "All of the daemon", cpu: "CPU", rss: "Memory", threads: "Threads", files: "Open files", subscriptions: "Subscriptions", outbox: "Outbox", fenced: "Late messages of an earlier owner", missed: "Messages that did not come",
     noGpu: (reason) => `No GPU: ${reason}`, last: "Now", chart: (title) => `Chart: ${title}`, time: "Time", throttled: "Clock held down by",
-    slow: (n) => `This browser or its link was too slow for ${plural(n, "message", "messages")}.`,
   },
   sources: {
     title: "Sources",

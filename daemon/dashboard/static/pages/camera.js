@@ -4,15 +4,20 @@ import { utc } from "../clock.js";
 import { feed } from "../feed.js";
 import * as format from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { counts, events, frameLog, keyOf, loaded, mayChange, metrics, missed, movedTo, sources } from "../model.js";
-import { announce, Empty, Facts, Icon, State, useNow, useRemembered } from "../parts.js";
+import { Neighbours, Tools } from "../camera/tools.js";
+import { useZoom } from "../camera/zoom.js";
+import { counts, events, frameLog, keyOf, loaded, metrics, missed, movedTo, sources } from "../model.js";
+import { announce, Empty, Facts, State, useNow, useRemembered } from "../parts.js";
 import { Picture } from "../picture.js";
 import { go } from "../router.js";
 import { useStore } from "../store.js";
 import { t } from "../texts.js";
+import { Times } from "../troubles.js";
 import { EventRow } from "../event_row.js";
 
 const STAGES = ["decode", "wait", "preprocess", "infer", "postprocess", "total"];
+const DAY_S = 86400;
+const MOST_STATES = 8; // at first
 const WINDOW = 300; // frames that the latencies are of
 
 export default function Camera({ route }) {
@@ -28,14 +33,16 @@ export default function Camera({ route }) {
 
 function View({ row }) {
   const stage = useRef(null);
+  const frame = useRef(null);
+  const zoom = useZoom(frame);
   const [show, setShow] = useRemembered("camera.show", { boxes: true, tails: true, rules: true });
   const picture = useRef(null);
   const phase = useRef("connecting");
   const [live, setLive] = useState({ phase: "connecting", reason: null });
-  const [frame, watchFrames] = useFrameState();
+  const [shown, watchFrames] = useFrameState();
   const options = useMemo(
-    () => ({ tails: show.tails, rules: show.rules ? row.rules : [], hidden: !show.boxes }),
-    [show, row.rules],
+    () => ({ tails: show.tails, rules: show.rules ? row.rules : [], hidden: !show.boxes, zoom: zoom.zoom.k > 1 ? zoom.zoom : null }),
+    [show, row.rules, zoom.zoom],
   );
   const onLive = (next) => {
     if (next.phase !== phase.current) announce(`${t.live.phases[next.phase]}. ${next.reason ?? ""}`);
@@ -44,22 +51,20 @@ function View({ row }) {
   };
   return html`
     <div class="bar">
-      <h1>${row.id} <${State} state=${row.state} reason=${row.reason} /></h1>
+      <h1><${Neighbours} row=${row} />${row.id} <${State} state=${row.state} reason=${row.reason} /></h1>
       <div class="controls">
         ${["boxes", "tails", "rules"].map((name) => html`<label class="switch">
           <input type="checkbox" role="switch" checked=${show[name]}
             onChange=${(event) => setShow({ ...show, [name]: event.target.checked })} /><span>${t.camera[name]}</span></label>`)}
-        <a class="button" href=${`/rules/${at(row.daemon, row.id)}`}>${t.camera.editRules}</a>
-        ${mayChange() && html`<a class="button" href=${`/sources?change=${encodeURIComponent(keyOf(row.daemon, row.id))}`}>${t.camera.configure}</a>`}
-        <button class="icon-only" aria-label=${t.camera.full} title=${t.camera.full}
-          onClick=${() => (document.fullscreenElement ? document.exitFullscreen() : stage.current.requestFullscreen())}><${Icon} name="full" /></button>
+        <${Tools} ...${{ row, picture, zoom, stage }} isVideo=${["playing", "late"].includes(live.phase)} />
       </div>
     </div>
-    ${row.state !== "up" && row.reason && html`<p class="notice notice-warning">${row.reason}</p>`}
+    ${row.state !== "up" && row.reason && html`<p class="notice notice-warning">${t.inWords(row.reason)} ${row.trouble && html`<${Times} ...${row.trouble} state=${row.state} />`}</p>`}
     <div class="camera">
       <div class="stage" ref=${stage}>
-        <div ref=${watchFrames}><${Picture} row=${row} live=${true} options=${options} onState=${onLive} handle=${picture} /></div>
-        <p class="stage-line"><${LiveLine} live=${live} /><span class=${`frame-${frame.kind}`} data-cause=${frame.cause ?? null}>${wordsOf(frame)}</span></p>
+        <div ref=${frame} class=${zoom.zoom.k > 1 ? "zoom is-zoomed" : "zoom"} tabindex="0" role="group" aria-label=${t.cameraTools.picture(row.id)}>
+          <div ref=${watchFrames}><${Picture} row=${row} live=${true} options=${options} onState=${onLive} handle=${picture} /></div></div>
+        <p class="stage-line"><${LiveLine} live=${live} /><span class=${`frame-${shown.kind}`} data-cause=${shown.cause ?? null}>${wordsOf(shown)}</span></p>
       </div>
       <aside class="figures"><${Figures} row=${row} age=${() => picture.current?.age() ?? null} /></aside>
       <${States} row=${row} />
@@ -68,7 +73,7 @@ function View({ row }) {
 }
 
 function LiveLine({ live }) {
-  const words = live.phase === "waiting" ? t.live.waitingFor(live.reason ?? "") : live.reason;
+  const words = live.phase === "waiting" ? t.live.waitingFor(t.inWords(live.reason) ?? "") : live.reason;
   return html`<span class=${`phase phase-${live.phase}`}>${t.live.phases[live.phase]}</span>
     ${words && html`<span class="quiet">${words}</span>`}`;
 }
@@ -144,6 +149,7 @@ function Figures({ row, age }) {
         [t.camera.tracked, row.tracking || newest?.detections.some((found) => found.track_id != null) ? t.camera.on : t.camera.off],
         ...occupancy.filter((one) => one.rule !== null).map((one) => [`${one.rule}${one.label ? `, ${one.label}` : ""}`, one.count]),
         [t.camera.daemon, row.daemon],
+        row.notes?.length > 0 && [t.camera.notes, row.notes.join("; ")],
       ]} /></section>
     <section><h2>${t.camera.stages}</h2>
       ${newest ? html`<table class="bars"><thead><tr><th>${t.camera.stage}</th><th>${t.camera.median}</th><th>${t.camera.p95}</th></tr></thead>
@@ -158,7 +164,7 @@ function Figures({ row, age }) {
         : html`<p class="quiet">${t.camera.noDrops}</p>`}</section>`;
 }
 
-/** The states of the last hour, as far as the page's server has heard of them. */
+/** The states of the last day, as far as the page's server has heard of them. */
 function useStates(row) {
   const [rows, setRows] = useState([]);
   const again = useStore(missed);
@@ -173,18 +179,20 @@ function useStates(row) {
 /** States as a strip, and as a table. */
 function States({ row }) {
   useNow(5000);
+  const [all, setAll] = useState(false);
   const now = utc();
   const rows = useStates(row);
-  const from = Math.max(now - 3600, rows[0]?.at ?? now);
+  const from = Math.max(now - DAY_S, rows[0]?.at ?? now);
   const span = Math.max(0.001, now - from);
   const parts = rows.map((entry, index) => ({ ...entry, until: rows[index + 1]?.at ?? now })).filter((entry) => entry.until > from);
-  return html`<section class="states"><h2>${t.camera.states} ${parts.length > 0 && html`<small>${t.camera.statesSince(format.timeOf(from))}</small>`}</h2>
+  return html`<section class="states"><h2>${t.camera.states} ${parts.length > 0 && html`<small>${t.camera.statesSince(format.momentOf(from, now))}</small>`}</h2>
     <div class="strip" aria-hidden="true">${parts.map((entry) => html`<i class=${`state-${entry.state}`}
       style=${{ "--share": Math.max(0.001, (entry.until - Math.max(from, entry.at)) / span) }}></i>`)}</div>
     <table><thead><tr><th>${t.camera.time}</th><th>${t.camera.state}</th><th>${t.camera.reason}</th></tr></thead>
-      <tbody>${[...parts].reverse().slice(0, 8).map((entry) => html`<tr>
-        <td><time datetime=${format.isoOf(entry.at)} title=${format.dateOf(entry.at)}>${format.timeOf(entry.at)}</time></td>
-        <td><${State} state=${entry.state} /></td><td class="wrap">${entry.reason ?? ""}</td></tr>`)}</tbody></table></section>`;
+      <tbody>${[...parts].reverse().slice(0, all ? parts.length : MOST_STATES).map((entry) => html`<tr>
+        <td><time datetime=${format.isoOf(entry.at)} title=${format.dateOf(entry.at)}>${format.momentOf(entry.at, now)}</time></td>
+        <td><${State} state=${entry.state} /></td><td class="wrap">${t.inWords(entry.reason) ?? ""}</td></tr>`)}</tbody></table>
+    ${!all && parts.length > MOST_STATES && html`<button onClick=${() => setAll(true)}>${t.cameraTools.allStates(parts.length)}</button>`}</section>`;
 }
 
 function Latest({ row }) {

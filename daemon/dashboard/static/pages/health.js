@@ -4,7 +4,7 @@ import { Chart } from "../chart.js";
 import { feed } from "../feed.js";
 import * as format from "../format.js";
 import { html, useEffect, useState } from "../html.js";
-import { daemons, loaded, metrics, skipped } from "../model.js";
+import { daemons, loaded, metrics } from "../model.js";
 import { Empty, Facts, Notice, State } from "../parts.js";
 import { useStore } from "../store.js";
 import { t } from "../texts.js";
@@ -26,7 +26,6 @@ const LABELS = { latency: () => t.health.latency, frames: () => t.health.frames,
 
 export default function Health() {
   const rows = [...useStore(daemons).values()].sort((a, b) => a.name.localeCompare(b.name));
-  const lost = useStore(skipped);
   useEffect(() => feed.want({ metrics: true }), []);
   useEffect(() => {
     if (document.getElementById("uplot-style")) return;
@@ -34,7 +33,6 @@ export default function Health() {
     document.head.append(sheet);
   }, []);
   return html`<div class="bar"><h1>${t.health.title}</h1></div>
-    ${lost > 0 && html`<${Notice} kind="warning">${t.health.slow(lost)}<//>`}
     ${loaded.value && !rows.length && html`<${Empty} title=${t.health.none} />`}
     ${rows.map((row) => html`<${Daemon} key=${row.name} row=${row} />`)}`;
 }

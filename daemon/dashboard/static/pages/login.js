@@ -5,6 +5,8 @@ import { loadSession } from "../model.js";
 import { Field, Notice } from "../parts.js";
 import { t } from "../texts.js";
 
+const AGAIN_MS = 30000;
+
 function failureOf(error) {
   if (error.status === 429) return t.login.wait(error.retryAfter ?? 1);
   return error.status === 401 ? t.login.wrong : error.message;
@@ -14,7 +16,12 @@ export default function Login() {
   const input = useRef(null);
   const [failure, setFailure] = useState(null);
   const [busy, setBusy] = useState(false);
-  useEffect(() => input.current.focus(), []);
+  useEffect(() => {
+    input.current.focus();
+    // A screen on a wall, where nobody types: its session may be good again, such as when the server's clock is.
+    const timer = setInterval(() => loadSession().catch(() => {}), AGAIN_MS);
+    return () => clearInterval(timer);
+  }, []);
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);

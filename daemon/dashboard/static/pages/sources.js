@@ -71,7 +71,7 @@ function Table({ rows, may, all, act, setRemoving }) {
     <tbody>${rows.map((row) => html`<tr key=${keyOf(row.daemon, row.id)}>
       <th scope="row"><a href=${`/camera/${at(row.daemon, row.id)}`}>${row.id}</a></th>
       ${all.length > 1 && html`<td>${row.daemon}</td>`}
-      <td><${State} state=${row.enabled === false ? "disabled" : row.state} />${row.reason && html`<div class="reason">${row.reason}</div>`}</td>
+      <td><${State} state=${row.enabled === false ? "disabled" : row.state} />${row.reason && html`<div class="reason">${t.inWords(row.reason)}</div>`}</td>
       <td>${t.sources.kinds[row.type] ?? row.type}${row.codec && row.codec !== "drawn" && html` <small>${row.codec}</small>`}</td>
       <td class="figure">${row.width ? `${row.width} × ${row.height}` : format.DASH}</td>
       <td class="figure">${format.fps(row.analysed_fps)}</td>

@@ -1,65 +1,101 @@
 // The wall: any number of cameras. Tiles on the screen load stills; the most active of them show live video.
-import { at } from "../api.js";
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import * as format from "../format.js";
-import { counts, daemons, loaded, mayChange, sources } from "../model.js";
-import { announce, Empty, Icon, State, useNow, useRemembered } from "../parts.js";
-import { Picture, useOnScreen } from "../picture.js";
-import { route, setQuery } from "../router.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
+import { daemons, loaded, mayChange, sources } from "../model.js";
+import { Empty, Icon, useNow } from "../parts.js";
+import { ratioOf } from "../picture.js";
 import { useStore } from "../store.js";
 import { t } from "../texts.js";
+import { useWall } from "../wall/address.js";
+import { GRIDS, placed } from "../wall/layout.js";
+import { Tile } from "../wall/tile.js";
+import { Views } from "../wall/views.js";
 
 export const MAX_LIVE = 16;
 const ACTIVE_S = 15; // an object was seen so lately
 const CHOOSE_MS = 5000; // how often the live tiles are chosen again: video should not come and go
+const NARROW = 640; // px; a phone scrolls
+const GAP = 6;
+const HEADING = 34;
+const PINNED_SCORE = 4;
 
+const keyOf = (row) => `${row.daemon}/${row.id}`;
 const byName = (a, b) => a.id.localeCompare(b.id, undefined, { numeric: true }) || a.daemon.localeCompare(b.daemon);
 // In steps: tiles should not change places with each object.
 const levelOf = (row, now) => (row.state !== "up" ? 0 : now - row.activeAt < ACTIVE_S ? 2 : 1);
 
-/** Rows in order, and in groups: [[name, rows], ...]. */
-export function arrange(rows, { text, sort, group }, now) {
-  const wanted = rows.filter((row) => row.id.toLowerCase().includes(text.trim().toLowerCase()));
+/** Rows in order, and in groups: [{name, rows}, ...]. Pinned ones come first, in the order in which they were pinned. */
+export function arrange(rows, { find, sort, group, pin }, now) {
+  const wanted = rows.filter((row) => row.id.toLowerCase().includes(find.trim().toLowerCase()));
   wanted.sort(sort === "name" ? byName : (a, b) => levelOf(b, now) - levelOf(a, now) || byName(a, b));
+  const pinned = pin.flatMap((key) => wanted.filter((row) => keyOf(row) === key));
+  const others = wanted.filter((row) => !pinned.includes(row));
+  if (group === "none") return pinned.length + others.length ? [{ name: "", rows: [...pinned, ...others] }] : [];
   const nameOf = {
-    none: () => "",
     daemon: (row) => row.daemon,
     state: (row) => t.states[row.state] ?? row.state,
     prefix: (row) => /^[^-_.\d]+/.exec(row.id)?.[0] ?? "…",
   }[group];
   const groups = new Map();
-  for (const row of wanted) groups.set(nameOf(row), [...(groups.get(nameOf(row)) ?? []), row]);
-  return [...groups].sort(([a], [b]) => a.localeCompare(b));
+  for (const row of others) groups.set(nameOf(row), [...(groups.get(nameOf(row)) ?? []), row]);
+  const found = [...groups].sort(([a], [b]) => a.localeCompare(b)).map(([name, members]) => ({ name, rows: members }));
+  return pinned.length ? [{ name: t.wall.pinned, rows: pinned }, ...found] : found;
 }
 
 export default function Wall() {
   const rows = [...useStore(sources).values()].filter((row) => row.enabled !== false);
   const ready = useStore(loaded);
   const now = useNow(CHOOSE_MS);
-  const query = useStore(route).query;
-  const [sort, setSort] = useRemembered("wall.sort", "activity");
-  const [group, setGroup] = useRemembered("wall.group", "none");
-  const [live, setLive] = useRemembered("wall.live", true);
-  const text = query.get("find") ?? "";
+  const [wall, change] = useWall();
   const visible = useVisible();
-  const arranged = arrange(rows, { text, sort, group }, now);
-  const chosen = useChosen(rows, visible.keys, live, now);
-  useAnnouncedStates(rows);
+  const groups = arrange(rows, wall, now);
+  const chosen = useChosen(rows, visible.keys, wall, now);
   if (ready && !rows.length) return html`<h1>${t.wall.title}</h1><${NoCameras} />`;
+  const pin = (key) => change({ pin: wall.pin.includes(key) ? wall.pin.filter((one) => one !== key) : [...wall.pin, key] });
   return html`
-    <div class="bar">
+    ${wall.full ? html`<${Corner} change=${change} />` : html`<div class="bar">
       <h1>${t.wall.title} <small aria-live="polite">${ready && summaryOf(rows)}</small></h1>
-      <${Controls} ...${{ text, sort, setSort, group, setGroup, live, setLive }} />
-    </div>
+      <${Controls} wall=${wall} change=${change} />
+    </div>`}
     ${!ready && html`<p class="quiet">${t.loading}</p>`}
-    ${ready && !arranged.length && html`<${Empty} title=${t.wall.noMatch(text)} />`}
-    ${arranged.map(([name, members]) => html`<section key=${name} class="group">
-      ${name && html`<h2>${name} <small>${members.length}</small></h2>`}
-      <ul class="wall">${members.map((row) => {
-        const key = `${row.daemon}/${row.id}`;
-        return html`<${Tile} key=${key} row=${row} live=${chosen.has(key)} onVisible=${visible.tell} />`;
-      })}</ul>
-    </section>`)}`;
+    ${ready && !groups.length && html`<${Empty} title=${t.wall.noMatch(wall.find)} />`}
+    <${Tiles} ...${{ groups, wall, chosen, pin }} onVisible=${visible.tell} />`;
+}
+
+/** All tiles in one list: one that moves to another group stays what it is, with its picture. */
+function Tiles({ groups, wall, chosen, onVisible, pin }) {
+  const list = useRef(null);
+  const room = useRoom(list, wall.full);
+  const isList = wall.layout === "list" || (room.width < NARROW && !wall.full && !GRIDS[wall.layout]);
+  const tiles = groups.map(({ name, rows }) => ({ name, tiles: rows.map((row) => ({ key: keyOf(row), ratio: ratioOf(row) ?? 16 / 9 })) }));
+  const found = isList || !room.width ? null : placed(tiles, wall.layout, room);
+  return html`<ul ref=${list} class=${found ? "wall wall-filled" : "wall"} data-layout=${wall.layout} style=${{ height: found ? `${found.height}px` : null }}>
+    ${groups.flatMap(({ name, rows }) => [
+      name && html`<li key=${`heading ${name}`} class="wall-heading" style=${{ top: found ? `${found.headings.get(name)}px` : null }}><h2>${name} <small>${rows.length}</small></h2></li>`,
+      ...rows.map((row) => html`<${Tile} key=${keyOf(row)} row=${row} live=${chosen.has(keyOf(row))} place=${found?.tiles.get(keyOf(row)) ?? null}
+        isPinned=${wall.pin.includes(keyOf(row))} onVisible=${onVisible} onPin=${pin} />`),
+    ])}</ul>`;
+}
+
+/** The part of the screen that is left for the wall, px. */
+function useRoom(ref, full) {
+  const [room, setRoom] = useState({ width: 0, height: 0, gap: GAP, heading: HEADING });
+  useLayoutEffect(() => {
+    const measure = () => {
+      const { top, width } = ref.current.getBoundingClientRect();
+      const height = Math.max(200, Math.floor(innerHeight - top - scrollY - (full ? GAP : 2 * GAP)));
+      setRoom((before) => (before.width === width && before.height === height ? before : { ...before, width, height }));
+    };
+    const watcher = new ResizeObserver(measure);
+    watcher.observe(ref.current.parentElement);
+    watcher.observe(document.documentElement);
+    window.addEventListener("resize", measure);
+    measure();
+    return () => {
+      watcher.disconnect();
+      window.removeEventListener("resize", measure);
+    };
+  }, [full]);
+  return room;
 }
 
 function summaryOf(rows) {
@@ -73,21 +109,56 @@ function NoCameras() {
     ${mayChange() && html`<a class="button primary" href="/sources?add=1">${t.wall.add}</a>`}<//>`;
 }
 
-function Controls({ text, sort, setSort, group, setGroup, live, setLive }) {
-  const full = () => (document.fullscreenElement ? document.exitFullscreen() : document.documentElement.requestFullscreen());
-  const select = (id, label, options, value, set) => html`<label class="inline" for=${id}><span>${label}</span>
-    <select id=${id} value=${value} onChange=${(event) => set(event.target.value)}>
+function Controls({ wall, change }) {
+  const [views, setViews] = useState(false);
+  const whole = () => {
+    change({ full: "1" });
+    document.documentElement.requestFullscreen?.().catch(() => {}); // a browser that does not allow it shows the wall alone
+  };
+  const select = (name, label, options) => html`<label class="inline" for=${`wall-${name}`}><span>${label}</span>
+    <select id=${`wall-${name}`} value=${wall[name]} onChange=${(event) => change({ [name]: event.target.value })}>
       ${Object.entries(options).map(([key, words]) => html`<option value=${key}>${words}</option>`)}</select></label>`;
   return html`<div class="controls">
-    <input type="search" aria-label=${t.wall.search} placeholder=${t.wall.search} value=${text}
-      onInput=${(event) => setQuery({ find: event.target.value })} />
-    ${select("wall-sort", t.wall.sort, t.wall.sorts, sort, setSort)}
-    ${select("wall-group", t.wall.group, t.wall.groups, group, setGroup)}
+    <input type="search" aria-label=${t.wall.search} placeholder=${t.wall.search} value=${wall.find}
+      onInput=${(event) => change({ find: event.target.value })} />
+    ${select("layout", t.wall.layout, t.wall.layouts)}
+    ${select("sort", t.wall.sort, t.wall.sorts)}
+    ${select("group", t.wall.group, t.wall.groups)}
     <label class="switch" title=${t.wall.liveHint(MAX_LIVE)}>
-      <input type="checkbox" role="switch" checked=${live} onChange=${(event) => setLive(event.target.checked)} />
+      <input type="checkbox" role="switch" checked=${wall.live === "on"} onChange=${(event) => change({ live: event.target.checked ? "on" : "off" })} />
       <span>${t.wall.live}</span></label>
-    <button class="icon-only" aria-label=${t.wall.full} title=${t.wall.full} onClick=${full}><${Icon} name="full" /></button>
+    <button onClick=${() => setViews(true)}>${t.wall.views}</button>
+    <button class="icon-only" aria-label=${t.wall.whole} title=${t.wall.whole} onClick=${whole}><${Icon} name="full" /></button>
+    ${views && html`<${Views} wall=${wall} onClose=${() => setViews(false)} />`}
   </div>`;
+}
+
+/** The way back from the wall that has the screen for itself: Escape, or a button that is seen while the mouse moves. */
+function Corner({ change }) {
+  const [seen, setSeen] = useState(true);
+  const latest = useRef(change);
+  latest.current = change;
+  useEffect(() => {
+    let timer = 0;
+    const wake = () => {
+      setSeen(true);
+      clearTimeout(timer);
+      timer = setTimeout(() => setSeen(false), 3000);
+    };
+    const leave = () => latest.current({ full: "" });
+    const onKey = (event) => event.key === "Escape" && leave();
+    const onScreen = () => document.fullscreenElement || leave();
+    const listeners = [["pointermove", wake], ["pointerdown", wake], ["keydown", onKey], ["fullscreenchange", onScreen]];
+    for (const [name, listener] of listeners) document.addEventListener(name, listener);
+    wake();
+    return () => {
+      clearTimeout(timer);
+      for (const [name, listener] of listeners) document.removeEventListener(name, listener);
+    };
+  }, []);
+  const back = () => (document.fullscreenElement ? document.exitFullscreen() : change({ full: "" }));
+  return html`<h1 class="spoken">${t.wall.title}</h1>
+    <div class=${`corner ${seen ? "" : "is-quiet"}`}><button onClick=${back}>${t.wall.leave}</button></div>`;
 }
 
 /** The keys of tiles on the screen. */
@@ -103,66 +174,19 @@ function useVisible() {
   return { keys, tell };
 }
 
-/** The keys of the most active of these rows, MAX_LIVE at most. Those of `before` stay if they can. */
-export function mostActive(rows, before, now) {
-  const score = (row) => levelOf(row, now) + (before.has(`${row.daemon}/${row.id}`) ? 0.5 : 0);
+/** The keys of pinned and of the most active of these rows, MAX_LIVE at most. Those of `before` stay if they can. */
+export function mostActive(rows, before, now, pin = []) {
+  const score = (row) => levelOf(row, now) + (before.has(keyOf(row)) ? 0.5 : 0) + (pin.includes(keyOf(row)) ? PINNED_SCORE : 0);
   const sorted = rows.filter((row) => row.state === "up").sort((a, b) => score(b) - score(a) || byName(a, b));
-  return new Set(sorted.slice(0, MAX_LIVE).map((row) => `${row.daemon}/${row.id}`));
+  return new Set(sorted.slice(0, MAX_LIVE).map(keyOf));
 }
 
 /** The keys of tiles that show live video: the most active on the screen. */
-function useChosen(rows, visible, live, now) {
+function useChosen(rows, visible, { live, pin }, now) {
   const before = useRef(new Set());
   return useMemo(() => {
-    const able = live ? rows.filter((row) => visible.has(`${row.daemon}/${row.id}`)) : [];
-    before.current = mostActive(able, before.current, now);
+    const able = live === "on" ? rows.filter((row) => visible.has(keyOf(row))) : [];
+    before.current = mostActive(able, before.current, now, pin);
     return before.current;
-  }, [live, now, visible, rows.map((row) => row.state + row.daemon + row.id).join()]);
-}
-
-/** A screen reader hears of cameras that change their state. */
-function useAnnouncedStates(rows) {
-  const before = useRef(null);
-  useEffect(() => {
-    const after = new Map(rows.map((row) => [`${row.daemon}/${row.id}`, row.state]));
-    for (const [key, state] of before.current ? after : []) {
-      const old = before.current.get(key);
-      if (old && old !== state) announce(t.wall.stateChanged(key.split("/")[1], t.states[state] ?? state));
-    }
-    before.current = after;
-  });
-}
-
-function objectsOf(row) {
-  const occupied = counts.value.get(`${row.daemon}/${row.id}`)?.occupancy.filter((one) => one.rule === null);
-  return occupied?.length ? occupied.reduce((sum, one) => sum + one.count, 0) : null;
-}
-
-const OPTIONS = { small: true };
-
-function Tile({ row, live, onVisible }) {
-  const tile = useRef(null);
-  const visible = useOnScreen(tile);
-  const key = `${row.daemon}/${row.id}`;
-  useStore(counts);
-  useEffect(() => {
-    onVisible(key, visible);
-    return () => onVisible(key, false);
-  }, [key, visible]);
-  const several = useStore(daemons).size > 1;
-  const objects = objectsOf(row);
-  // Frames above a limit that somebody has set are no trouble.
-  const { rate_limit: _, ...causes } = row.drops ?? {};
-  const drops = Object.values(causes).reduce((sum, n) => sum + n, 0);
-  return html`<li ref=${tile} class="tile" data-state=${row.state}>
-    <a href=${`/camera/${at(row.daemon, row.id)}`}>
-      <${Picture} row=${row} live=${live} options=${OPTIONS} />
-      <div class="tile-words">
-        <span class="tile-name">${row.id}${several && html`<small>${row.daemon}</small>`}</span>
-        <${State} state=${row.state} reason=${row.reason} />
-        ${row.state === "up" && html`<span class="tile-figures">${format.fps(row.analysed_fps)} /s${objects !== null && html` · ${t.wall.objects(objects)}`}${drops >= 1 && html` · <span class="warn">${t.wall.dropped(format.count(drops))}</span>`}</span>`}
-      </div>
-      ${row.state !== "up" && row.reason && html`<p class="tile-reason">${row.reason}</p>`}
-    </a>
-  </li>`;
+  }, [live, now, visible, pin.join(), rows.map((row) => row.state + row.daemon + row.id).join()]);
 }

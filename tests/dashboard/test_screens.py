@@ -1,0 +1,283 @@
+"""Walls that fill their screens, troubles, the camera's page: in a browser, with cameras of several shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.browsing import violations
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page as Tab
+
+    from tests.dashboard.screens import Screens
+
+pytestmark = [pytest.mark.needs("chromium", "playwright"), pytest.mark.slow(2)]
+
+
+@pytest.fixture(scope="module")
+def screens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screens]:
+    from tests.dashboard.screens import screening  # needs Playwright
+
+    with screening(tmp_path_factory.mktemp("screens")) as found:
+        yield found
+
+
+def _problems(tab: Tab) -> dict[str, list[str]]:
+    """What axe finds in light and in dark."""
+    found = {}
+    for scheme in ("light", "dark"):
+        tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        if problems := violations(tab):
+            found[scheme] = problems
+    return found
+
+
+_PLACED = """async (walls) => {
+  const { placed } = await import("/static/wall/layout.js");
+  return walls.map(({ ratios, layout, room }) => {
+    const { tiles, height } = placed([{ name: "", tiles: ratios.map((ratio, key) => ({ key, ratio })) }], layout, room);
+    return { height, tiles: ratios.map((_, key) => tiles.get(key)) };
+  });
+}"""
+
+
+def test_tiles_use_the_screen_whatever_their_number_and_shapes(screens: Screens) -> None:
+    random = Random(5)
+    rooms = [(1280, 680), (1920, 1080), (3840, 2000), (1080, 1900)]
+    walls: list[dict[str, Any]] = []
+    for number in range(120):
+        width, height = rooms[number % len(rooms)]
+        ratios = [random.choice([16 / 9, 16 / 9, 4 / 3, 9 / 16, 1.0, 3.2]) for _ in range(1 + number % 30)]
+        layout = ("auto", "3x3", "1+5", "1+7", "1")[number % 5]
+        walls.append(
+            {"ratios": ratios, "layout": layout, "room": {"width": width, "height": height, "gap": 6, "heading": 34}}
+        )
+    walls.append(
+        {"ratios": [16 / 9] * 6, "layout": "auto", "room": {**walls[0]["room"], "width": 3840, "height": 2000}}
+    )
+    tab = screens.open("/sources")
+    used = []
+    for wall, found in zip(walls, tab.evaluate(_PLACED, walls)):
+        room, rows = wall["room"], found["tiles"]
+        for one, a in enumerate(rows):
+            assert a["left"] >= -0.01, wall
+            assert a["left"] + a["width"] <= room["width"] + 0.01, wall
+            for b in rows[:one]:
+                apart = a["left"] >= b["left"] + b["width"] or b["left"] >= a["left"] + a["width"]
+                assert apart or a["top"] >= b["top"] + b["height"] or b["top"] >= a["top"] + a["height"], wall
+        if wall["layout"] == "auto":
+            shapes = [row["width"] / row["height"] for row in rows]
+            assert shapes == pytest.approx(wall["ratios"]), wall
+            assert found["height"] <= room["height"] + 0.01, wall
+            used.append(sum(row["width"] * row["height"] for row in rows) / room["width"] / room["height"])
+    assert used[-1] > 0.7  # six cameras at 4K
+    assert sorted(used)[len(used) // 2] > 0.75, used  # one camera of 9:16 cannot fill a wide screen
+    tab.close()
+
+
+def test_a_link_gives_the_same_wall(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/")
+    tab.locator(".tile .state-up").nth(4).wait_for()
+    tab.get_by_label("Layout").select_option("1+5")
+    tab.get_by_role("button", name="Pin tower-0").click()
+    tab.get_by_role("button", name="Pin lost").click()
+    tab.get_by_label("Order").select_option("name")
+    wanted = ["tower-0", "lost", "street-0", "street-1", "street-2", "street-3"]
+    expect(tab.locator(".tile-name")).to_have_text(wanted)
+    first, second = (tab.locator(".tile").nth(n).bounding_box() for n in (0, 1))
+    assert first is not None
+    assert second is not None
+    assert first["width"] > 1.9 * second["width"]
+    tab.get_by_role("button", name="Views").click()
+    tab.get_by_role("textbox", name="Name").fill("night")
+    tab.get_by_role("button", name="Keep this view").click()
+    assert _problems(tab) == {}
+    link = tab.url
+    tab.goto(screens.server.url + "/?layout=2x2")
+    expect(tab.locator(".wall")).to_have_attribute("data-layout", "2x2")
+    tab.get_by_role("button", name="Views").click()
+    tab.get_by_role("link", name="night").click()
+    expect(tab.locator(".tile-name")).to_have_text(wanted)
+    tab.evaluate("() => localStorage.clear()")  # somebody else
+    tab.goto(link)
+    expect(tab.locator(".tile-name")).to_have_text(wanted)
+    expect(tab.get_by_role("button", name="Pin tower-0")).to_have_attribute("aria-pressed", "true")
+    tab.close()
+
+
+def test_a_wall_without_its_header_fills_the_screen(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/?layout=auto&full=1", 1920, 1080)
+    tab.locator(".tile .state-up").nth(4).wait_for()
+    expect(tab.locator(".top")).to_have_count(0)
+    boxes = [tile.bounding_box() for tile in tab.locator(".tile .picture").all()]
+    used = sum(box["width"] * box["height"] for box in boxes if box)
+    assert used / 1920 / 1080 > 0.7
+    assert _problems(tab) == {}
+    # A tile that moves to another group stays the same element: its picture is not black for a moment.
+    tab.evaluate("() => { window.before = document.querySelector('img[alt=\"Camera tower-0\"]'); }")
+    tab.keyboard.press("Escape")
+    tab.get_by_label("Group").select_option("prefix")
+    expect(tab.locator(".wall-heading h2").first).to_contain_text("lost")
+    assert tab.evaluate("() => window.before === document.querySelector('img[alt=\"Camera tower-0\"]')")
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.wait_for_function("() => !document.querySelector('.wall-filled')")  # a phone scrolls
+    assert tab.evaluate("() => document.documentElement.scrollWidth") <= 390
+    tab.close()
+
+
+_TELL = """async ({ kind, ...message }) => {
+  const { feed } = await import("/static/feed.js");
+  feed.tell({ kind, daemon: "here", ...message });
+}"""  # as if the server had said it
+
+
+def test_a_tray_says_what_is_wrong_since_when_and_why(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/events")
+    button = tab.get_by_role("button", name="1 trouble")
+    button.wait_for()
+    assert tab.title() == "(1) Events – Lookout"
+    button.press("Enter")
+    row = tab.locator(".trouble")
+    expect(row).to_contain_text("Camera lost")
+    expect(row).to_contain_text("nothing answers there (connection refused)")
+    expect(row).to_contain_text("Since ")
+    tab.wait_for_function("() => /Next try in|It is tried now/.test(document.querySelector('.trouble').innerText)")
+    assert _problems(tab) == {}
+    # A store that is not written to, and a link that was too slow, which is told for a while and counts as nothing.
+    entry = screens.server.get("/api/daemons")[0]
+    store = {"name": "disk-a", "cause": "disk_full", "reason": "[Errno 28] No space left on device", "since": 1.0}
+    tab.evaluate(_TELL, {"kind": "daemon", **entry, "stores": [store], "daemon": None})
+    tab.evaluate(_TELL, {"kind": "skipped", "messages": 197, "lost": 0})
+    expect(tab.locator(".trouble", has_text="disk-a")).to_contain_text("Nothing is recorded there: the disk is full")
+    expect(tab.locator(".trouble.is-note")).to_contain_text("197 messages")
+    expect(tab.locator(".spoken[aria-live]")).to_contain_text("New trouble: Recordings in disk-a")
+    expect(tab.locator(".tray-button")).to_have_text("2 troubles")
+    tab.clock.install()
+    tab.clock.fast_forward(90_000)
+    expect(tab.locator(".trouble.is-note")).to_have_count(0)
+    tab.keyboard.press("Escape")
+    expect(tab.locator(".trouble")).to_have_count(0)
+    assert tab.evaluate("() => document.activeElement.className").startswith("tray-button")
+    tab.close()
+
+
+_ZOOM = "() => new DOMMatrix(getComputedStyle(document.querySelector('.picture-media')).transform).a"
+
+
+def test_a_picture_is_looked_at_more_closely_and_kept(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/camera/here/street-1")
+    picture = tab.get_by_role("group", name="Picture of street-1")
+    tab.wait_for_function("() => document.querySelector('.stage img')?.naturalWidth > 0")
+    picture.hover()
+    tab.mouse.wheel(0, -240)
+    tab.wait_for_function(f"() => ({_ZOOM})() > 1.4")
+    assert tab.evaluate("() => scrollY") == 0
+    picture.focus()
+    before = tab.evaluate(_ZOOM.replace(".a", ".e"))
+    tab.keyboard.press("ArrowRight")
+    tab.wait_for_function(f"before => ({_ZOOM.replace('.a', '.e')})() < before", arg=before)
+    tab.keyboard.press("0")
+    tab.wait_for_function(f"() => ({_ZOOM})() === 1")
+    tab.get_by_role("button", name="Zoom in").click()
+    tab.wait_for_function(f"() => ({_ZOOM})() === 1.25")
+    # Two fingers: twice as far apart, in their middle.
+    tab.keyboard.press("Escape")
+    tab.evaluate(
+        """() => {
+          const frame = document.querySelector(".zoom");
+          const box = frame.getBoundingClientRect();
+          frame.setPointerCapture = () => {};
+          const clientY = box.top + box.height / 2;
+          const say = (name, pointerId, x) => frame.dispatchEvent(
+            new PointerEvent(name, { pointerId, clientX: box.left + x * box.width, clientY, button: 0 }));
+          say("pointerdown", 1, 0.4);
+          say("pointerdown", 2, 0.6);
+          say("pointermove", 1, 0.3);
+          say("pointermove", 2, 0.7);
+          say("pointerup", 1, 0.3);
+          say("pointerup", 2, 0.7);
+        }"""
+    )
+    tab.wait_for_function(f"() => Math.abs(({_ZOOM})() - 2.5) < 0.01")
+    assert _problems(tab) == {}
+    with tab.expect_download() as kept:
+        tab.get_by_role("button", name="Download the picture").click()
+    assert kept.value.suggested_filename.startswith("street-1-20")
+    content = kept.value.path().read_bytes()
+    assert content[:3] == b"\xff\xd8\xff"
+    tab.get_by_label("Boxes").uncheck()
+    with tab.expect_download() as without:
+        tab.get_by_role("button", name="Download the picture").click()
+    assert without.value.path().read_bytes()[:3] == b"\xff\xd8\xff"
+    # All of it, in its own pixels, however closely it is looked at.
+    size = tab.evaluate(
+        """async () => {
+          const { download } = await import("/static/camera/snapshot.js");
+          const make = URL.createObjectURL;
+          let blob = null;
+          URL.createObjectURL = (one) => make(blob = one);
+          const element = document.querySelector(".stage img");
+          await download({ id: "x", pixel_aspect: 1 }, { element, turns: 1, scene: null, age: 0 });
+          URL.createObjectURL = make;
+          const image = await createImageBitmap(blob);
+          return [image.width, image.height];
+        }"""
+    )
+    assert size == [90, 160]
+    expect(tab.get_by_role("link", name="See the past")).to_have_count(0)  # there is none
+    entry = screens.server.get("/api/daemons")[0]
+    tab.evaluate(_TELL, {"kind": "daemon", **entry, "recordings": True, "daemon": None})
+    expect(tab.get_by_role("link", name="See the past")).to_have_attribute("href", "/recordings/here/street-1")
+    tab.get_by_role("link", name="Next camera: street-2").click()
+    expect(tab.locator("h1")).to_contain_text("street-2")
+    tab.keyboard.press("p")
+    tab.wait_for_url("**/camera/here/street-1")
+    tab.close()
+
+
+def test_a_camera_that_is_down_is_not_one_without_packets(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    row = {"id": "usb", "type": "camera", "device": "/dev/video99"}
+    assert screens.server.client.post("/api/sources/here", json=row).is_success
+    tab = screens.open("/camera/here/usb")
+    expect(tab.locator(".notice-warning")).to_contain_text("Since ")
+    expect(tab.locator(".stage-line")).to_contain_text("Waiting for the source, which is")
+    expect(tab.locator(".stage-line")).not_to_contain_text("packets")
+    tab.close()
+    assert screens.server.client.delete("/api/sources/here/usb").is_success
+
+
+def test_boxes_stay_a_moment_while_analysis_is_not_here_yet(screens: Screens) -> None:
+    tab = screens.open("/camera/here/street-0")
+    tab.locator(".frame-exact").wait_for()
+    script = """async () => {
+      const { Painter } = await import("/static/picture.js");
+      const { frameLog } = await import("/static/model.js");
+      const row = { daemon: "here", id: "drawn", width: 100, height: 100 };
+      const image = { width: 100, height: 100, pixel_aspect: 1 };
+      const detections = [{ box: [10, 10, 50, 50], label: "car", confidence: 1, track_id: 1 }];
+      const times = { session: "s", seq: 1, index: 1, pts: 0, dropped: {}, clock: { kind: "file" } };
+      frameLog("here", "drawn").add({ ...times, image, detections });
+      const painter = new Painter(document.createElement("canvas"), row, {});
+      const shown = [0, 40e6].map((pts) => (painter.frame(pts, "s", pts / 1e9), painter.boxes.length));
+      painter.held.at -= 400;
+      painter.frame(80e6, "s", 0.08);
+      painter.close();
+      return [...shown, painter.boxes.length];
+    }"""
+    assert tab.evaluate(script) == [1, 1, 0]
+    tab.close()
+    assert screens.errors == []
