@@ -33,12 +33,20 @@ class Dashboard:
     Args:
         daemons: rows of `dashboard.daemons`.
         roles: that people may have, with their tokens; without any, all may do everything.
+        keys: further ones of `dashboard`.
     """
 
-    def __init__(self, folder: Path, daemons: list[dict[str, str]], roles: Mapping[str, str] = ROLES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        daemons: list[dict[str, str]],
+        roles: Mapping[str, str] = ROLES,
+        keys: Mapping[str, Any] | None = None,
+    ) -> None:
         port = self.port = free_port()
         tokens = [{"name": role, "role": role, "token": token} for role, token in roles.items()]
-        config = {"dashboard": {"port": port, "tokens": tokens, "daemons": daemons}, "log": {"format": "json"}}
+        page = {"port": port, "tokens": tokens, "daemons": daemons, **(keys or {})}
+        config = {"dashboard": page, "log": {"format": "json"}}
         path = folder / "dashboard.yaml"
         path.write_text(yaml.safe_dump(config))
         self.url = f"http://127.0.0.1:{port}"
