@@ -51,8 +51,12 @@ class Dashboard:
         path.write_text(yaml.safe_dump(config))
         self.url = f"http://127.0.0.1:{port}"
         self._log = (folder / "dashboard.log").open("w+")
-        command = [sys.executable, "-m", "daemon", "dashboard", "-c", str(path)]
-        self.process = subprocess.Popen(command, stderr=self._log, cwd=ROOT, env={**os.environ})
+        self._command = [sys.executable, "-m", "daemon", "dashboard", "-c", str(path)]
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin, at first or after the process has ended."""
+        self.process = subprocess.Popen(self._command, stderr=self._log, cwd=ROOT, env={**os.environ})
         wait_until(self._answers, "the page answers")
 
     def log(self) -> str:

@@ -13,6 +13,10 @@ const PATHS = {
   full: "M4 9V4h5M20 9V4h-5M4 15v5h5M20 15v5h-5",
   undo: "M8 8H15a5 5 0 0 1 0 10H9M8 8l4-4M8 8l4 4",
   redo: "M16 8H9a5 5 0 0 0 0 10h6M16 8l-4-4M16 8l-4 4",
+  play: "M8 5l11 7-11 7z",
+  check: "M5 12.5l5 5L19 7",
+  more: "M6 9l6 6 6-6",
+  less: "M6 15l6-6 6 6",
   bin: "M5 7h14M9 7V4h6v3M7 7l1 13h8l1-13",
 };
 

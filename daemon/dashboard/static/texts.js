@@ -1,4 +1,5 @@
-// All words of the pages, in English. A translation is another file of this form.
+// All words of the pages, in English, with those in texts/. A translation is other files of this form.
+import { reviewTexts } from "./texts/review.js";
 
 const plural = (n, one, many) => `${n} ${n === 1 ? one : many}`;
 
@@ -163,6 +164,7 @@ export const t = {
       return says[e.phase] ?? `${e.kind} ${e.phase}`;
     },
   },
+  review: reviewTexts,
   health: {
     title: "Health",
     daemon: "Daemon", version: "Version", up: "Up for", instance: "Run",
