@@ -50,6 +50,7 @@ class Query:
         limit: maximum number.
         before: those with a smaller number.
         begin, end: those that were recorded from `begin` on and before `end`; UTC, ns.
+        attribute: those about an attribute: a classifier's name, or NAME=VALUE.
     """
 
     since: int | None = None
@@ -61,6 +62,7 @@ class Query:
     before: int | None = None
     begin: int | None = None
     end: int | None = None
+    attribute: str | None = None
 
 
 class JournalFile:
@@ -234,6 +236,7 @@ def read(path: Path, query: Query) -> list[Event]:
     Raises:
         sqlite3.Error: the journal cannot be read.
     """
+    name, equals, value = (query.attribute or "").partition("=")
     filters = {
         "source = ?": query.source,
         "kind = ?": query.kind,
@@ -242,6 +245,8 @@ def read(path: Path, query: Query) -> list[Event]:
         "number < ?": query.before,
         "recorded_at >= ?": query.begin,
         "recorded_at < ?": query.end,
+        "json_extract(message, '$.attribute.name') = ?": name or None,
+        "json_extract(message, '$.attribute.value') = ?": value if equals else None,
     }
     given = {condition: value for condition, value in filters.items() if value is not None}
     conditions = [*given, "number > ?"]

@@ -126,6 +126,10 @@ class Hub:
         self._viewers.pop(viewer, None)
         self._want()
 
+    def tell_all(self, message: dict[str, Any]) -> None:
+        """Send a message of the page's own, with its `kind`, to all viewers."""
+        self._tell(self._viewers, _encode(message))
+
     def keep_tracks(self, daemon: WatchedDaemon, source: str) -> Tracks:
         """The tracks of a source; they are kept from now on while somebody looks."""
         if source not in daemon.tracks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,11 +21,13 @@ from daemon.clock import Clock
 from daemon.config.http import DashboardConfig, Role
 from daemon.dashboard.api import Answer, AwayError, Requests
 from daemon.dashboard.changes import Changes
-from daemon.dashboard.event_list import EventList, event_row, query_of
+from daemon.dashboard.event_list import EventList, query_of
 from daemon.dashboard.guard import Guard, cookie_of, person_of
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live
 from daemon.dashboard.recordings import Recordings
+from daemon.dashboard.seen import SeenMarks
+from daemon.dashboard.seen_routes import SeenRoutes
 from daemon.dashboard.sessions import MAX_AGE_S, Sessions
 from daemon.dashboard.sockets import Sockets, Viewing
 from daemon.dashboard.static_files import StaticFiles
@@ -38,16 +40,20 @@ from daemon.http.framing import Framing
 _PAGES = ("/", "/login", "/events", "/health", "/sources", "/fleet", "/camera/{d}/{s}", "/rules/{d}/{s}")
 _MAX_MINUTE_S = 60.0
 _NOT_KEPT = "you are signed out, but the disk did not take it: restart the page and sign out again"
+_SIZES = ("width", "box")  # of a picture
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
 class PageRoutes:
     """All routes of the page."""
 
-    def __init__(self, config: DashboardConfig, hub: Hub, live: Live, sessions: Sessions, clock: Clock) -> None:
+    def __init__(
+        self, config: DashboardConfig, hub: Hub, live: Live, sessions: Sessions, marks: SeenMarks, clock: Clock
+    ) -> None:
         self._config, self._hub, self._sessions, self._clock = config, hub, sessions, clock
         self._cookie = f"lookout_{config.port}"  # cookies do not know ports
-        self._files, self._stills, self._events = StaticFiles(), Stills(clock), EventList()
+        self._files, self._stills, self._events = StaticFiles(), Stills(clock), EventList(marks)
+        self._seen = SeenRoutes(marks, hub.tell_all)
         self._fetching, self._changes = Requests(4), Changes(self._daemon_of, hub.refresh)
         self._sockets = Sockets(config.max_viewers, hub, live, clock)
 
@@ -72,6 +78,7 @@ class PageRoutes:
             Route("/api/sources/{d}/{s}/recent", view(self._recent), methods=["GET"]),
             Route("/api/sources/{d}/{s}/states", view(self._states), methods=["GET"]),
             Route("/api/health/{d}", view(self._health), methods=["GET"]),
+            *self._seen.routes(view, operate),
             *Recordings(self._daemon_of, self._clock).routes(view, operate),
             Route("/api/fleets", view(self._list_fleets), methods=["GET"]),
             Route("/api/fleet/{d}/{command}", operate(self._changes.command_fleet), methods=["POST"]),
@@ -151,11 +158,12 @@ class PageRoutes:
         event = await self._events.one(daemon, request.path_params["id"])
         if event is None:
             raise HTTPException(404, "no such event: it is gone, or there never was one")
-        return _json(event_row(daemon, event))
+        return _json(self._events.row(daemon, event))
 
     async def _event_snapshot(self, request: Request) -> Response:
         path = f"events/{request.path_params['id']}/snapshot.jpg"
-        answer = await self._request(self._daemon_of(request), "GET", path)
+        query = {name: request.query_params[name][:100] for name in _SIZES if name in request.query_params}
+        answer = await self._request(self._daemon_of(request), "GET", path, query)
         headers = {"Cache-Control": "private, max-age=86400"}  # it does not change
         return Response(answer.body, media_type="image/jpeg", headers=headers)
 
@@ -203,15 +211,17 @@ class PageRoutes:
                 return {"daemon": daemon.name, **msgspec.json.decode(answer.body)}
         return {"name": name, "daemon": None, "failure": failure}
 
-    async def _request(self, daemon: WatchedDaemon, method: str, path: str) -> Answer:
+    async def _request(
+        self, daemon: WatchedDaemon, method: str, path: str, query: Mapping[str, str] | None = None
+    ) -> Answer:
         """Ask a daemon.
 
         Raises:
             HTTPException, AwayError: it refuses, or does not answer.
         """
-        answer = await self._fetching.send(daemon.api, method, path)
+        answer = await self._fetching.send(daemon.api, method, path, query=query)
         if answer.status != 200:
-            raise HTTPException(answer.status if answer.status in (404, 409, 503) else 502, answer.error)
+            raise HTTPException(answer.status if answer.status in (400, 404, 409, 503) else 502, answer.error)
         return answer
 
     # --- what goes on ----------------------------------------------------------------------------------------------

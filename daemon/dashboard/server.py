@@ -13,6 +13,7 @@ from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live
 from daemon.dashboard.routes import PageRoutes
+from daemon.dashboard.seen import SeenMarks
 from daemon.dashboard.sessions import Sessions
 from daemon.http.connections import limited_websockets
 from daemon.http.server import HttpServer
@@ -32,7 +33,8 @@ class Dashboard:
         live: watched sources.
 
     Raises:
-        ConfigError: the port cannot be bound, a token or key cannot be read, or the file of sessions is refused.
+        ConfigError: the port cannot be bound, a token or key cannot be read, the file of sessions is refused, or another
+            page has the folder of its state.
     """
 
     def __init__(self, config: DashboardConfig, addresses: Sequence[DaemonAddress], clock: Clock) -> None:
@@ -54,7 +56,8 @@ class Dashboard:
         self.url = _url(config, self._server.port)
         self.hub = Hub(addresses, clock)
         self.live = Live(self.hub, clock)
-        routes = PageRoutes(config, self.hub, self.live, self._sessions, clock)
+        self._marks = SeenMarks(config.state_folder, clock)
+        routes = PageRoutes(config, self.hub, self.live, self._sessions, self._marks, clock)
         self._app = routes.starlette()
         if not is_loopback(config.host) and config.tls_certificate is None:
             log.warning("the page is not encrypted: set dashboard.tls_certificate, or put a proxy with TLS before it")
@@ -74,6 +77,7 @@ class Dashboard:
         self.live.close()
         self.hub.close()
         self._sessions.close()
+        self._marks.close()
 
 
 def _check_keys(address: DaemonAddress) -> None:

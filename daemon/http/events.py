@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_args
 
 from anyio import CapacityLimiter, to_thread
@@ -14,9 +16,11 @@ from starlette.responses import Response
 from daemon.analytics.event_publisher import EventPublisher
 from daemon.analytics.journal import Journal
 from daemon.analytics.journal_file import Query
+from daemon.analytics.snapshots import EventSnapshots
 from daemon.errors import LookoutError
 from daemon.http.answers import json_answer
 from daemon.http.operation import JPEG, Answer, Operation, Parameter, array, record, reference
+from daemon.pipeline.thumbnails import Box, smaller
 from lookoutd.messages import Counts, Event, EventKind
 
 _MAX_LIMIT = 1000
@@ -25,6 +29,8 @@ _MAX_NUMBER = 1 << 62
 _MAX_TEXT = 200  # characters of a name
 _MAX_READS = 2  # at once
 _MAX_WAITING = 32  # requests
+_WIDTHS = 16, 4096
+_FURTHEST = 1e6  # pixels
 _EVENTS = record(
     "Events",
     {
@@ -38,6 +44,8 @@ _EVENTS = record(
 _ALL_COUNTS = record("AllCounts", {"counts": array(Counts).content}, Counts)
 _NAME = {"type": "string", "minLength": 1}
 _SOURCE = Parameter("source", _NAME)
+_WIDTH = Parameter("width", {"type": "integer", "minimum": _WIDTHS[0], "maximum": _WIDTHS[1]})
+_BOX = Parameter("box", {**_NAME, "description": "x1,y1,x2,y2 in pixels of the source's picture"})
 _QUERY = (
     Parameter("since", {"type": "integer", "minimum": 0}),
     Parameter("limit", {"type": "integer", "minimum": 1, "maximum": _MAX_LIMIT}),
@@ -45,6 +53,7 @@ _QUERY = (
     Parameter("kind", {"enum": [*_KINDS]}),
     Parameter("rule", _NAME),
     Parameter("label", _NAME),
+    Parameter("attribute", {**_NAME, "description": "of events about an attribute: NAME or NAME=VALUE"}),
     *(Parameter(name, {"type": "integer", "minimum": 0}) for name in ("before", "from", "until")),
 )
 
@@ -63,8 +72,8 @@ class EventOperations:
                       {200: Answer("In the order of their numbers", _EVENTS)},
                       errors=(400, 404, 503), parameters=_QUERY),
             Operation("GET", "/api/v1/events/{id}/snapshot.jpg", self._show_picture, "view",
-                      "The picture of an event", {200: JPEG},
-                      errors=(404,)),
+                      "The picture of an event; with `width` a smaller one, and with `box` what lies around that",
+                      {200: JPEG}, errors=(400, 404, 503), parameters=(_WIDTH, _BOX)),
             Operation("GET", "/api/v1/counts", self._list_counts, "view",
                       "Totals and occupancy of each source", {200: Answer("Now", _ALL_COUNTS)},
                       errors=(400,), parameters=(_SOURCE,)),
@@ -75,7 +84,7 @@ class EventOperations:
         if journal is None:
             raise HTTPException(404, "no journal is kept: set events.journal")
         if self._waiting >= _MAX_WAITING:
-            raise HTTPException(503, f"{_MAX_WAITING} requests wait for the journal already", {"Retry-After": "1"})
+            raise HTTPException(503, f"{_MAX_WAITING} requests wait for events already", {"Retry-After": "1"})
         self._waiting += 1
         try:
             return json_answer(await to_thread.run_sync(_answer, journal, query, limiter=self._reads))
@@ -88,7 +97,18 @@ class EventOperations:
         snapshots = self._events.snapshots
         if snapshots is None:
             raise HTTPException(404, "no pictures of events are kept: set events.snapshots")
-        found = await to_thread.run_sync(snapshots.read, request.path_params["id"], limiter=self._reads)
+        _check_names(request, ("width", "box"))
+        width, box = _number(request, "width", *_WIDTHS), _box(request)
+        if box is not None and width is None:
+            raise HTTPException(400, "box: is given without width")
+        if self._waiting >= _MAX_WAITING:
+            raise HTTPException(503, f"{_MAX_WAITING} requests wait for events already", {"Retry-After": "1"})
+        self._waiting += 1
+        read = partial(_picture, snapshots, request.path_params["id"], width, box)
+        try:
+            found = await to_thread.run_sync(read, limiter=self._reads)
+        finally:
+            self._waiting -= 1
         if found is None:
             raise HTTPException(404, "no picture of this event: it had none, or it is gone")
         return Response(found, media_type="image/jpeg")
@@ -97,6 +117,11 @@ class EventOperations:
         _check_names(request, ("source",))
         source = _text(request, "source")
         return json_answer({"counts": [row for row in self._events.counts() if source in (None, row.source)]})
+
+
+def _picture(snapshots: EventSnapshots, id: str, width: int | None, box: Box | None) -> bytes | None:
+    found = snapshots.read(id)
+    return found if found is None or width is None else smaller(found, width, box)
 
 
 def _query_of(request: Request) -> Query:
@@ -117,6 +142,7 @@ def _query_of(request: Request) -> Query:
         kind=kind,
         rule=_text(request, "rule"),
         label=_text(request, "label"),
+        attribute=_attribute(request),
         before=_number(request, "before", 0, _MAX_NUMBER),
         begin=_number(request, "from", 0, _MAX_NUMBER),
         end=_number(request, "until", 0, _MAX_NUMBER),
@@ -150,6 +176,27 @@ def _text(request: Request, name: str) -> str | None:
     if value is not None and len(value) > _MAX_TEXT:
         raise HTTPException(400, f"{name}: is longer than {_MAX_TEXT} characters")
     return value
+
+
+def _attribute(request: Request) -> str | None:
+    text = _text(request, "attribute")
+    if text is not None and not text.partition("=")[0]:
+        raise HTTPException(400, f"attribute: must be NAME or NAME=VALUE, not {text!r}")
+    return text
+
+
+def _box(request: Request) -> Box | None:
+    """A box as x1,y1,x2,y2 in pixels."""
+    text = _text(request, "box")
+    if text is None:
+        return None
+    try:
+        x1, y1, x2, y2 = (float(part) for part in text.split(","))
+    except ValueError:
+        x1 = y1 = x2 = y2 = math.nan
+    if not (-_FURTHEST < x1 <= x2 < _FURTHEST and -_FURTHEST < y1 <= y2 < _FURTHEST):
+        raise HTTPException(400, f"box: must be x1,y1,x2,y2 in pixels, not {text[:40]!r}")
+    return x1, y1, x2, y2
 
 
 def _number(request: Request, name: str, minimum: int, maximum: int) -> int | None:

@@ -33,18 +33,30 @@ class Dashboard:
     Args:
         daemons: rows of `dashboard.daemons`.
         roles: that people may have, with their tokens; without any, all may do everything.
+        keys: further ones of `dashboard`.
     """
 
-    def __init__(self, folder: Path, daemons: list[dict[str, str]], roles: Mapping[str, str] = ROLES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        daemons: list[dict[str, str]],
+        roles: Mapping[str, str] = ROLES,
+        keys: Mapping[str, Any] | None = None,
+    ) -> None:
         port = self.port = free_port()
         tokens = [{"name": role, "role": role, "token": token} for role, token in roles.items()]
-        config = {"dashboard": {"port": port, "tokens": tokens, "daemons": daemons}, "log": {"format": "json"}}
+        page = {"port": port, "tokens": tokens, "daemons": daemons, **(keys or {})}
+        config = {"dashboard": page, "log": {"format": "json"}}
         path = folder / "dashboard.yaml"
         path.write_text(yaml.safe_dump(config))
         self.url = f"http://127.0.0.1:{port}"
         self._log = (folder / "dashboard.log").open("w+")
-        command = [sys.executable, "-m", "daemon", "dashboard", "-c", str(path)]
-        self.process = subprocess.Popen(command, stderr=self._log, cwd=ROOT, env={**os.environ})
+        self._command = [sys.executable, "-m", "daemon", "dashboard", "-c", str(path)]
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin, at first or after the process has ended."""
+        self.process = subprocess.Popen(self._command, stderr=self._log, cwd=ROOT, env={**os.environ})
         wait_until(self._answers, "the page answers")
 
     def log(self) -> str:

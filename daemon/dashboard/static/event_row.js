@@ -1,4 +1,4 @@
-// One event in a list.
+// One event: its address, its picture, and a short row.
 import { at } from "./api.js";
 import * as format from "./format.js";
 import { html } from "./html.js";
@@ -20,16 +20,12 @@ export function EventPicture({ event, name, words }) {
     style=${isStretched ? { "--ratio": ratioOf(row) } : null} />`;
 }
 
-export function EventRow({ event, href = linkOf(event), short = false, fresh = false }) {
+export function EventRow({ event }) {
   const words = t.events.say(event);
-  return html`<li class=${`event ${fresh ? "is-fresh" : ""}`}>
-    <a href=${href} aria-label=${t.events.open(words)}>
-      ${!short && (event.has_snapshot
-        ? html`<${EventPicture} event=${event} name="event-picture" words="" />`
-        : html`<span class="event-picture is-empty" aria-hidden="true"></span>`)}
+  return html`<li class="event">
+    <a href=${linkOf(event)} aria-label=${t.events.open(words)}>
       <span class=${`kind kind-${event.kind}`}>${t.events.kinds[event.kind] ?? event.kind}</span>
       <span class="event-words">${words}</span>
-      ${!short && html`<span class="event-source">${event.source}</span>`}
       <time datetime=${format.isoOf(event.at / 1e9)} title=${format.dateOf(event.at / 1e9)}>${format.timeOf(event.at / 1e9)}</time>
     </a></li>`;
 }

@@ -22,6 +22,10 @@ const PATHS = {
   picture: "M4 7h4l1.5-2h5L16 7h4v12H4zM12 10a3 3 0 1 1 0 6a3 3 0 1 1 0-6",
   aside: "M3 5h18v14H3zM12 12h7v5h-7z",
   pin: "M9 4h6l-1 6 3 3H7l3-3zM12 13v7",
+  play: "M8 5l11 7-11 7z",
+  check: "M5 12.5l5 5L19 7",
+  more: "M6 9l6 6 6-6",
+  less: "M6 15l6-6 6 6",
   bin: "M5 7h14M9 7V4h6v3M7 7l1 13h8l1-13",
 };
 

@@ -2,6 +2,7 @@
 import { cameraTools } from "./texts/camera.js";
 import { inWords, troubleTexts } from "./texts/troubles.js";
 import { viewTexts, wallTexts } from "./texts/wall.js";
+import { reviewTexts } from "./texts/review.js";
 
 const plural = (n, one, many) => `${n} ${n === 1 ? one : many}`;
 
@@ -170,6 +171,7 @@ export const t = {
       return says[e.phase] ?? `${e.kind} ${e.phase}`;
     },
   },
+  review: reviewTexts,
   health: {
     title: "Health",
     daemon: "Daemon", version: "Version", up: "Up for", instance: "Run",

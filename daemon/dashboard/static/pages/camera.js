@@ -207,6 +207,6 @@ function Latest({ row }) {
   const known = new Set(fresh.map((event) => event.id));
   const rows = [...fresh, ...older.filter((event) => !known.has(event.id))].sort((a, b) => b.at - a.at).slice(0, 12);
   return html`<section class="latest"><h2>${t.camera.events}</h2>
-    ${rows.length ? html`<ul class="event-list">${rows.map((event) => html`<${EventRow} key=${event.id} event=${event} short=${true} />`)}</ul>` : html`<p class="quiet">${t.camera.noEvents}</p>`}
+    ${rows.length ? html`<ul class="event-list">${rows.map((event) => html`<${EventRow} key=${event.id} event=${event} />`)}</ul>` : html`<p class="quiet">${t.camera.noEvents}</p>`}
     <a href=${`/events?daemon=${encodeURIComponent(row.daemon)}&source=${encodeURIComponent(row.id)}`}>${t.camera.allEvents}</a></section>`;
 }

@@ -1,83 +1,180 @@
-// What happened: filters, pictures, and a link for each event. New events appear by themselves.
-import { at, get } from "../api.js";
-import { EventPicture, EventRow, linkOf } from "../event_row.js";
+// What happened, to be looked through: a card for each track, groups of what belongs together, marks of what was seen.
 import * as format from "../format.js";
-import { html, useEffect, useState } from "../html.js";
-import { daemons, events, gaps, missed, sources } from "../model.js";
-import { Dialog, Empty, Facts, Field, Notice } from "../parts.js";
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { daemons, gaps, mayChange } from "../model.js";
+import { Empty, Notice } from "../parts.js";
+import { useActions } from "../review/actions.js";
+import { Filters, filtersOf } from "../review/filters.js";
+import { Help, useKeys } from "../review/keys.js";
+import { EventList } from "../review/list.js";
+import { Opened, PLACE } from "../review/opened.js";
+import { cardsOf, itemsOf, Rows } from "../review/row.js";
+import { failure, keeping, loadKeeping, marks } from "../review/seen.js";
+import { stop, toggle } from "../review/thumb.js";
+import { zoneWords } from "../review/words.js";
 import { back, setQuery, withQuery } from "../router.js";
 import { useStore } from "../store.js";
 import { t } from "../texts.js";
 
-const NAMES = ["daemon", "source", "type", "rule", "label", "after", "before"];
-const PAGE = 60;
+const AT_TOP = 40; // pixels from the top, from where new events appear by themselves
 
-const filtersOf = (query) => Object.fromEntries(NAMES.map((name) => [name, query.get(name) ?? ""]));
+/** Whether nobody looks at something in the list that would move. */
+const isCalm = (list) => window.scrollY < AT_TOP && !document.querySelector("dialog[open]")
+  && !list?.matches(":hover") && !list?.contains(document.activeElement);
 
-/** Local time of an input to seconds since 1970, and back. */
-const toSeconds = (local) => (local ? new Date(local).getTime() / 1000 : null);
-
-function addressOf(filters, cursor) {
-  const query = new URLSearchParams({ limit: PAGE });
-  for (const name of NAMES) {
-    const value = name === "after" || name === "before" ? toSeconds(filters[name]) : filters[name];
-    if (value) query.set(name, value);
-  }
-  if (cursor) query.set("cursor", cursor);
-  return `/api/events?${query}`;
+function useList(filters) {
+  const list = useMemo(() => new EventList(filters), [JSON.stringify(filters)]);
+  useEffect(() => list.start(), [list]);
+  useStore(list.state);
+  return list;
 }
 
-export function matches(event, filters) {
-  const own = { daemon: event.daemon, source: event.source, type: event.kind, rule: event.rule, label: event.label };
-  const s = event.at / 1e9;
-  return Object.entries(own).every(([name, value]) => !filters[name] || filters[name] === value)
-    && (!filters.after || s >= toSeconds(filters.after)) && (!filters.before || s <= toSeconds(filters.before));
-}
+const has = (item, id) => item.events.some((event) => event.id === id);
 
-function usePages(filters) {
-  const [state, setState] = useState({ rows: [], cursor: null, missing: [], busy: true, failure: null });
-  const key = `${JSON.stringify(filters)} ${useStore(missed)}`;
-  const load = async (rows, cursor, isCurrent = () => true) => {
-    setState((before) => ({ ...before, busy: true, failure: null }));
-    try {
-      const found = await get(addressOf(filters, cursor));
-      if (isCurrent()) setState({ rows: [...rows, ...found.events], cursor: found.cursor, missing: found.missing ?? [], busy: false, failure: null });
-    } catch (error) {
-      if (isCurrent()) setState({ rows, cursor, missing: [], busy: false, failure: error.message });
-    }
+/**
+ * The row that the keyboard is at. Keys come faster than rows are drawn: what they do is known at once.
+ * @returns {{key, step, pick, here}}
+ */
+function usePlace(list, open, opened, { show, say }) {
+  const element = useRef(null);
+  const at = useRef({ key: null, id: null, wanted: false }); // a row, its event, and whether it is to get the focus
+  const [, redraw] = useState(0);
+  const rows = () => (opened.current ? cardsOf(list.groups) : itemsOf(list.groups, open.current));
+  const indexIn = (items) => {
+    const id = opened.current ?? at.current.id;
+    const found = opened.current ? -1 : items.findIndex((item) => item.key === at.current.key);
+    return found >= 0 || id === null ? found : items.findIndex((item) => has(item, id));
   };
-  useEffect(() => {
-    let current = true;
-    const timer = setTimeout(() => load([], null, () => current), 150); // while somebody types
-    return () => {
-      current = false;
-      clearTimeout(timer);
-    };
-  }, [key]);
-  return { ...state, more: () => load(state.rows, state.cursor) };
+  const focus = () => {
+    const row = element.current?.querySelector(`[data-key="${CSS.escape(at.current.key ?? "")}"]`);
+    if (row) at.current.wanted = false;
+    row?.focus();
+  };
+  const pick = (item) => {
+    if (at.current.key === item.key) return;
+    at.current = { key: item.key, id: item.lead.id, wanted: false };
+    redraw((n) => n + 1);
+  };
+  const step = async (by) => {
+    let items = rows();
+    const now = indexIn(items);
+    if (now + by >= items.length && list.cursor && !list.isFull) {
+      await list.older();
+      items = rows();
+    }
+    const next = items[now < 0 ? 0 : now + by];
+    if (!next) return void (by > 0 && say(t.review.said.end));
+    stop();
+    if (opened.current) return void show(next.lead);
+    pick(next);
+    at.current.wanted = true;
+    return void focus();
+  };
+  useEffect(() => void (at.current.wanted && focus()));
+  return {
+    element, pick, step,
+    get key() {
+      return at.current.key;
+    },
+    here: () => {
+      const items = rows();
+      return items[indexIn(items)] ?? null;
+    },
+    /** The dialog is closed: the keyboard goes on at what it showed. */
+    comeTo: (id) => {
+      const item = itemsOf(list.groups, open.current).find((one) => has(one, id));
+      if (item) at.current = { key: item.key, id: item.lead.id, wanted: true };
+      redraw((n) => n + 1);
+    },
+  };
 }
 
 export default function Events({ route }) {
   const filters = filtersOf(route.query);
-  const open = route.query.get("event");
-  const page = usePages(filters);
-  const fresh = useStore(events).filter((event) => matches(event, filters));
-  const known = new Set(page.rows.map((event) => event.id));
-  // What the journal has between the last row of the page and those that came before it is not here yet.
-  const last = page.cursor ? page.rows[page.rows.length - 1].at : 0;
-  const rows = [...fresh.filter((event) => !known.has(event.id) && event.at >= last), ...page.rows].sort((a, b) => b.at - a.at);
-  const set = (changes) => setQuery({ ...filters, ...changes, event: "" });
+  const path = route.query.get("event");
+  const list = useList(filters);
+  const [help, setHelp] = useState(false);
+  const [, redraw] = useState(0);
+  const open = useRef(new Set()); // keys of cards whose group shows its cards
+  const opened = useRef(null); // id of the event in the dialog
+  const actions = useActions();
+  useStore(marks);
+  const hrefOf = (event) => withQuery({ ...filters, event: `${event.daemon}/${event.id}` });
+  const show = (event) => {
+    opened.current = event.id;
+    setQuery({ ...filters, event: `${event.daemon}/${event.id}` });
+  };
+  const place = usePlace(list, open, opened, { show, say: actions.say });
+  useEffect(() => void loadKeeping(), []);
+  useEffect(() => void (list.waiting && isCalm(place.element.current) && list.show()));
+  useEffect(() => {
+    stop();
+    if (!path && opened.current) place.comeTo(opened.current);
+    opened.current = path ? path.slice(path.indexOf("/") + 1) : null;
+  }, [path]);
+  useEffect(() => stop, []);
+
+  const setGroup = (item, isOpen) => {
+    for (const card of item.group.cards) open.current[isOpen ? "add" : "delete"](card.key);
+    redraw((n) => n + 1);
+  };
+  const withHere = (act) => () => {
+    const item = place.here();
+    if (item) act(item, item.events.find((event) => event.id === opened.current) ?? item.lead);
+  };
+  useKeys({
+    next: () => place.step(1),
+    previous: () => place.step(-1),
+    mark: () => {
+      const item = place.here();
+      if (item) actions.mark(item.events);
+      if (!item || mayChange()) void place.step(1);
+    },
+    undo: actions.undo,
+    play: withHere((item, event) => toggle(opened.current ? PLACE : item.key, event)),
+    keep: withHere((item, event) => actions.keep(event, item.card)),
+    download: withHere((item, event) => actions.download(event)),
+    copy: withHere((item, event) => actions.copy(event)),
+    expand: withHere((item) => item.cards.length > 1 && setGroup(item, true)),
+    collapse: withHere((item) => {
+      setGroup(item, false);
+      if (item.isPart) place.comeTo(item.lead.id);
+    }),
+    fresh: () => list.show(),
+    help: () => setHelp(true),
+  });
+
+  const items = itemsOf(list.groups, open.current);
+  const inDialog = path ? cardsOf(list.groups).find((item) => has(item, path.slice(path.indexOf("/") + 1))) : null;
+  const does = {
+    hrefOf, setGroup, pick: place.pick, mark: mayChange() ? (item, isSeen) => actions.mark(item.events, isSeen) : null,
+    leave: () => list.waiting && isCalm(null) && list.show(),
+  };
   return html`
-    <div class="bar"><h1>${t.events.title} <small>${t.events.live}</small></h1></div>
-    <${Filters} filters=${filters} rows=${rows} set=${set} />
-    ${page.failure && html`<${Notice} kind="error">${page.failure}<//>`}
-    <${Gaps} missing=${page.missing} />
-    ${page.missing.map((row) => html`<${Notice} kind="warning">${t.events.missing(row)}<//>`)}
-    ${!rows.length && !page.busy && !page.failure && html`<${Empty} title=${t.events.none}><p>${t.events.noneHint}</p><//>`}
-    <ul class="event-list" aria-label=${t.events.title}>${rows.map((event) => html`<${EventRow} key=${event.daemon + event.id} event=${event}
-      href=${withQuery({ ...filters, event: `${event.daemon}/${event.id}` })} fresh=${!known.has(event.id)} />`)}</ul>
-    ${page.cursor && html`<button onClick=${page.more} disabled=${page.busy}>${t.events.more}</button>`}
-    ${open && html`<${Opened} key=${open} path=${open} rows=${rows} onClose=${() => back(withQuery(filters))} />`}`;
+    <div class="bar"><h1>${t.events.title} <small>${t.review.live}</small></h1>
+      <p class="quiet">${t.review.zone(zoneWords())} <button type="button" class="plain" onClick=${() => setHelp(true)}>${t.review.keys} <kbd>?</kbd></button></p></div>
+    <${Filters} filters=${filters} events=${[...list.rows.values()]} set=${(changes) => setQuery({ ...filters, ...changes, event: "" })} />
+    <${Troubles} list=${list} />
+    ${!items.length && !list.busy && !list.failure && html`<${Empty} title=${t.events.none}><p>${t.events.noneHint}</p><//>`}
+    <div class="fresh" role="status">${list.waiting > 0 && html`<button type="button" class="primary"
+      aria-label=${t.review.freshHint(list.waiting)} onClick=${() => list.show()}>${t.review.fresh(list.waiting)}</button>`}</div>
+    <${Rows} items=${items} current=${place.key} element=${place.element} does=${does} />
+    ${list.isFull && html`<p class="quiet">${t.review.full(list.rows.size)}</p>`}
+    ${list.cursor && !list.isFull && html`<button type="button" onClick=${() => list.older()} disabled=${list.busy}>${t.review.older}</button>`}
+    <p class="said" role="status">${actions.said}</p>
+    ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
+    ${path && html`<${Opened} path=${path} item=${inDialog} actions=${{ ...actions, show }} onClose=${() => back(withQuery(filters))} />`}`;
+}
+
+function Troubles({ list }) {
+  const { kept, reason } = useStore(keeping);
+  const failed = useStore(failure);
+  return html`
+    ${list.failure && html`<${Notice} kind="error">${list.failure}<//>`}
+    ${failed && html`<${Notice} kind="error">${t.review.said.failed(failed)}<//>`}
+    ${!kept && html`<p class="quiet">${t.review.goes(reason)}</p>`}
+    <${Gaps} missing=${list.missing} />
+    ${list.missing.map((row) => html`<${Notice} kind="warning">${t.events.missing(row)}<//>`)}`;
 }
 
 /** When no messages came of daemons without a journal: what happened then is nowhere. */
@@ -87,76 +184,4 @@ function Gaps({ missing }) {
   const rows = useStore(gaps).map((gap) => ({ ...gap, names: without.filter((name) => gap.daemon === null || gap.daemon === name) }));
   return rows.filter((gap) => gap.names.length).slice(-3).map((gap) => html`<${Notice} key=${gap.from} kind="warning">
     ${t.events.gap(format.timeOf(gap.from), format.timeOf(gap.until), gap.names.join(", "))}<//>`);
-}
-
-function Filters({ filters, rows, set }) {
-  const all = [...useStore(sources).values()];
-  const several = useStore(daemons).size > 1;
-  const distinct = (values) => [...new Set(values.filter(Boolean))].sort();
-  const options = {
-    daemon: distinct(all.map((row) => row.daemon)),
-    source: distinct(all.map((row) => row.id)),
-    rule: distinct([...all.flatMap((row) => (row.rules ?? []).map((rule) => rule.name)), ...rows.map((row) => row.rule)]),
-    label: distinct([...all.flatMap((row) => row.labels ?? []), ...rows.map((row) => row.label)]),
-  };
-  const choice = (name, label, values, words = (value) => value) => html`<${Field} label=${label} id=${`filter-${name}`}>
-    <select id=${`filter-${name}`} value=${filters[name]} onChange=${(event) => set({ [name]: event.target.value })}>
-      <option value="">${t.all}</option>
-      ${distinct([...values, filters[name]]).map((value) => html`<option value=${value}>${words(value)}</option>`)}</select><//>`;
-  const time = (name, label) => html`<${Field} label=${label} id=${`filter-${name}`}><input id=${`filter-${name}`}
-    type="datetime-local" value=${filters[name]} onChange=${(event) => set({ [name]: event.target.value })} /><//>`;
-  return html`<form class="filters" aria-label=${t.events.filters} onSubmit=${(event) => event.preventDefault()}>
-    ${several && choice("daemon", t.events.daemon, options.daemon)}
-    ${choice("source", t.events.camera, options.source)}
-    ${choice("type", t.events.kind, Object.keys(t.events.kinds), (value) => t.events.kinds[value] ?? value)}
-    ${choice("rule", t.events.rule, options.rule)}
-    ${choice("label", t.events.label, options.label)}
-    ${time("after", t.events.after)}${time("before", t.events.before)}
-    ${NAMES.some((name) => filters[name]) && html`<button type="button" class="plain"
-      onClick=${() => set(Object.fromEntries(NAMES.map((name) => [name, ""])))}>${t.events.clear}</button>`}
-  </form>`;
-}
-
-function Opened({ path, rows, onClose }) {
-  const cut = path.indexOf("/");
-  const [daemon, id] = [path.slice(0, cut), path.slice(cut + 1)];
-  const [event, setEvent] = useState(rows.find((row) => row.daemon === daemon && row.id === id) ?? null);
-  const [failure, setFailure] = useState(null);
-  useEffect(() => {
-    if (!event) {
-      get(`/api/events/${at(daemon, id)}`).then(setEvent, (error) =>
-        setFailure(error.status === 404 ? t.events.gone : error.message));
-    }
-  }, [path]);
-  return html`<${Dialog} title=${event ? t.events.say(event) : t.events.details} onClose=${onClose} wide=${true}>
-    ${failure && html`<${Notice} kind="error">${failure}<//>`}
-    ${event && html`<${Details} event=${{ daemon, ...event }} />`}
-  <//>`;
-}
-
-function Details({ event }) {
-  const [copied, setCopied] = useState("");
-  const { unseen } = event;
-  const copy = () => navigator.clipboard?.writeText(new URL(linkOf(event), location.href).href)
-    .then(() => setCopied(t.events.copied), () => setCopied(t.events.copyFailed)) ?? setCopied(t.events.copyFailed);
-  return html`
-    ${event.has_snapshot
-      ? html`<${EventPicture} event=${event} name="snapshot" words=${t.events.say(event)} />`
-      : html`<p class="quiet">${t.events.noPicture}</p>`}
-    <${Facts} rows=${[
-      [t.events.when, html`<time datetime=${format.isoOf(event.at / 1e9)}>${format.dateOf(event.at / 1e9)}</time>`],
-      [t.events.camera, html`<a href=${`/camera/${at(event.daemon, event.source)}`}>${event.source}</a>`],
-      [t.events.daemon, event.daemon],
-      [t.events.kind, t.events.kinds[event.kind] ?? event.kind],
-      event.rule && [t.events.rule, event.rule],
-      event.label && [t.events.label, event.label],
-      event.track != null && [t.events.track, `#${event.track}`],
-      event.direction && [t.events.direction, t.events.directions[event.direction]],
-      event.dwell != null && [t.events.dwell, format.seconds(event.dwell / 1e9)],
-      event.count != null && [t.events.count, event.count],
-      event.reason && [t.events.reason, t.events.reasons[event.reason] ?? event.reason],
-      [t.events.confirmed, format.seconds((event.confirmed_at - event.at) / 1e9)],
-      unseen && [t.events.unseen, t.events.unseenValue(unseen.frames, format.seconds((unseen.longest_gap ?? 0) / 1e9))],
-    ]} />
-    <p class="dialog-actions"><button onClick=${copy}>${t.events.copy}</button><span role="status">${copied}</span></p>`;
 }

@@ -1,0 +1,81 @@
+// The video and the picture of an event: where they are, and why they may not be there.
+import { at, get, send } from "../api.js";
+import { daemons, keyOf, sources } from "../model.js";
+import { t } from "../texts.js";
+import { isYoung } from "./list.js";
+
+const AROUND_NS = 5e9; // kept before and behind a card whose clip does not say its time
+const HEVC = 'video/mp4; codecs="hvc1.1.6.L93.B0"';
+const THUMB = 240; // pixels of a picture that is 120 wide on the screen
+
+const recordings = (event, rest) => `/api/recordings/${at(event.daemon, event.source)}/${rest}`;
+
+/** Why there is no video of an event; null if there may be. */
+export function whyNoClip(event) {
+  if (!event.clip) return t.review.clip.none;
+  if (!daemons.value.get(event.daemon)?.recordings) return t.review.clip.noPlayer;
+  const codec = sources.value.get(keyOf(event.daemon, event.source))?.codec;
+  return codec === "hevc" && !document.createElement("video").canPlayType(HEVC) ? t.review.clip.codec : null;
+}
+
+export const clipOf = (event) => recordings(event, `clip.mp4?event=${encodeURIComponent(event.id)}`);
+export const hasClip = (event) => Boolean(event.clip && daemons.value.get(event.daemon)?.recordings);
+
+/** The page of recordings at the moment of an event. */
+export const momentOf = (event) =>
+  `/recordings/${at(event.daemon, event.source)}?at=${encodeURIComponent(new Date(event.at / 1e6).toISOString())}`;
+
+/** A small picture of where it happened; null if there is none. */
+export function thumbOf(event) {
+  if (event.has_snapshot) {
+    const box = event.box ? `&box=${event.box.join(",")}` : "";
+    return `/api/events/${at(event.daemon, event.id)}/snapshot?width=${THUMB}${box}`;
+  }
+  // A time is a number of more digits than one has here: a millisecond later is surely not the picture before.
+  return hasClip(event) ? recordings(event, `still?at=${event.confirmed_at + 1e6}&width=320`) : null;
+}
+
+/** Ask for the clip alone to learn why it did not play, or which time it is of. */
+async function look(event) {
+  const gone = new AbortController();
+  const limit = AbortSignal.any ? AbortSignal.any([gone.signal, AbortSignal.timeout(10000)]) : gone.signal;
+  try {
+    const answer = await fetch(clipOf(event), { credentials: "same-origin", signal: limit });
+    const error = answer.ok ? null : await answer.json().then((body) => body.error, () => t.errors.status(answer.status));
+    return { status: answer.status, error, told: answer.headers.get("X-Lookout-Clip") };
+  } catch {
+    return { status: 0, error: t.errors.away, told: null };
+  } finally {
+    gone.abort();
+  }
+}
+
+export async function whyNotPlayed(event) {
+  const { status, error } = await look(event);
+  if (status === 404 && isYoung(event)) return t.review.clip.notReady;
+  return error ?? t.review.clip.broken;
+}
+
+/** The time of a clip, or of a card with what lies around it: {from, to}, UTC ns. */
+async function timeOf(event, card) {
+  try {
+    const { begin, end } = JSON.parse((await look(event)).told);
+    if (end > begin) return { from: begin, to: end };
+  } catch { /* it does not say */ }
+  return { from: card.begin - AROUND_NS, to: card.end + AROUND_NS };
+}
+
+/**
+ * Keep the video of an event.
+ * @returns {{from, to, locks}} UTC ns, and the paths of the locks
+ */
+export async function keep(event, card) {
+  const { from, to } = await timeOf(event, card);
+  const reason = t.review.lockReason(event.id);
+  const { locks } = await send("POST", recordings(event, "locks"), { from, to, reason });
+  return { from, to, locks: locks.map((row) => `/api/recordings/${at(event.daemon)}/locks/${at(row.lock.id)}`) };
+}
+
+export const release = (paths) => Promise.all(paths.map((path) => send("DELETE", path)));
+
+export const find = (daemon, id) => get(`/api/events/${at(daemon, id)}`);
