@@ -141,7 +141,7 @@ class Watching(Rig):
         self, rule: Mapping[str, Any], begin: int | None = None, end: int | None = None, **more: Any
     ) -> list[Answer]:
         """Ask the store."""
-        first = self.frames[0].captured_at - SECOND if begin is None else begin
+        first = self.frames[0].captured_at if begin is None else begin
         last = self.clock.utc_ns() if end is None else end
         with closing(Store.open(self.folder)) as store, closing(IndexReader(store)) as index:
             return [*search(store, index, Asked("door", [rule_from(rule)], first, last, **more), self.clock.utc_ns())]

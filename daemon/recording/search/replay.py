@@ -14,7 +14,7 @@ import msgspec
 from daemon.analytics.event import Event
 from daemon.analytics.rules import RuleBook
 from daemon.analytics.source_rules import RuleSet
-from daemon.recording.tracks.records import SeenFrame, SeenTracks, StateChange, TracksHead, TrackingSettings
+from daemon.recording.tracks.records import SeenFrame, SeenTracks, StateChange, TrackingSettings, TracksHead
 from daemon.rule_config import RuleConfig
 from detectors.detections import TrackNews
 

@@ -51,7 +51,7 @@ class Sight:
         self._beside: deque[Gap] = deque()  # those that are told, and are not over
         self._run: _Run | None = None
         self._usual = 0
-        self._is_explained = True  # why there was no frame just before; at the begin there may be one in the file before
+        self._is_explained = True  # why there was no frame just before
         self.unseen_ns = 0
 
     def saw(self, at: int) -> Iterator[Unseen]:
@@ -76,6 +76,7 @@ class Sight:
         is_beside = self._is_beside_others(at)
         for begin, end in self._outside_gaps(self._at, at):
             if not is_beside or end - begin > self._pause_ns:
+                yield from self._advance(begin)
                 yield from self._add(begin, end, cause, detail, frames)
         self._is_explained = not ends_at_frame
         yield from self._advance(at)

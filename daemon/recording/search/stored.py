@@ -76,7 +76,7 @@ class StoredTracks:
         rows: list[SeenFrame | StateChange] = []
         try:
             for row in read_tracks(self._store, facts):
-                rows.append(row)  # noqa: PERF402 - what was read before an error counts
+                rows.append(row)
         except (OSError, TracksError) as error:
             problem = self._problem(facts, error)
         if len({row.frame.account for row in rows if isinstance(row, SeenFrame)}) > 1:
