@@ -241,7 +241,9 @@ def test_the_command_tells_events_and_what_it_could_not_see(
     assert told[-1] == f"{len(stored.events(_LINE))} events; 00:00:15 searched, 00:00:01 not seen"
     rows = [json.loads(line) for line in run("--rule", "yard", "--line", "0.5,0 0.5,1", "--json").splitlines()]
     found = [row["event"] for row in rows if "event" in row]
-    assert [event["seq"] for event in found if event["rule"] == "yard"] == [event.seq for event in stored.events(RULES[0])]
+    assert [event["seq"] for event in found if event["rule"] == "yard"] == [
+        event.seq for event in stored.events(RULES[0])
+    ]
     assert rows[-1]["end"]["events"] == len(found)
     for words, said_of in (
         (["--rule", "shed"], "source 'door' has no rule 'shed': there are yard, full"),
