@@ -123,7 +123,7 @@ class EventPublisher:
         pictured = self.snapshots is not None and self.snapshots.request(event, id)
         snapshot = f"/api/v1/events/{id}/snapshot.jpg" if pictured else None
         clip = self._clips.request(event, id) if self._clips else None
-        message = _message_of(event, number, id, self._identity, snapshot, clip)
+        message = message_of(event, number, id, self._identity, snapshot, clip)
         key = self._totals.add(event)
         source = self._sources.get(event.source) or self._added(event.source)
         source.has_changed = True
@@ -224,9 +224,10 @@ class EventPublisher:
         self._number = max(self._number, self.journal.reserved)
 
 
-def _message_of(
+def message_of(
     event: Event, number: int, id: str, identity: Identity, snapshot: str | None, clip: str | None
 ) -> messages.Event:
+    """An event as it is sent."""
     began, confirmed, box = event.began, event.confirmed, event.box
     source = event.source
     message = messages.Event(  # in two steps: Python makes a dict for a call with more than 15 names, which costs more

@@ -138,7 +138,9 @@ class RuleBook:
         elif state in ("down", "stalled"):
             self._down.setdefault(source, now_ns)
         elif state == "up":
-            self._down.pop(source, None)
+            since, there = self._down.pop(source, None), self._sources.get(source)
+            if since is not None and there is not None and now_ns - since > there.timeout_ns:
+                self.source_down(source)  # whether a tick came meanwhile makes no difference
 
     def tick(self, now_ns: int) -> None:
         for source, since in list(self._down.items()):

@@ -66,7 +66,12 @@ def kept(url: str, sources: Sequence[str], since: int | None, token: str | None,
 
 def line_of(event: Event) -> str:
     """An event for a person: when, where, what, and what was not seen meanwhile."""
-    parts = [utc_text(event.at), event.source, f"{event.kind} {event.phase}", event.rule, event.direction]
+    return f"{utc_text(event.at)}  {words_of(event)}"
+
+
+def words_of(event: Event) -> str:
+    """`line_of` without the time."""
+    parts = [event.source, f"{event.kind} {event.phase}", event.rule, event.direction]
     parts += [event.label, None if event.track is None else f"track {event.track}"]
     parts += [None if event.count is None else f"{event.count} tracks"]
     parts += [None if event.dwell is None else f"{event.dwell / 1e9:.1f} s"]

@@ -212,10 +212,11 @@ class Announcements:
         format: VideoFormat | None = None,
     ) -> None:
         """Implements `daemon.capture.sinks.Announce`."""
+        now_ns = self._clock.monotonic_ns()
         if self._recording:
-            self._recording.on_state(source, state, reason)
+            self._recording.on_state(source, state, reason, now_ns)
         tell = self._publisher.announcement(source, session, state, reason, retry_in_s, format)
-        self._rules.on_state(source, state, self._clock.monotonic_ns())
+        self._rules.on_state(source, state, now_ns)
         self._rules.after(tell)  # the last events come before `ended`
 
     def forget(self, source: str) -> None:

@@ -18,6 +18,7 @@ from daemon.playback.files import Files
 from daemon.playback.listings import Listings
 from daemon.playback.lock_keeping import LockKeeping
 from daemon.playback.opened import PlayPlace
+from daemon.playback.searches import Searches
 from daemon.playback.stills import Stills
 from daemon.playback.stores import Stores
 from daemon.playback.workers import PATIENCE_S
@@ -44,6 +45,7 @@ def playback(
         Stills(stores, audit),
         Clips(stores, audit),
         LockKeeping(stores, audit, clock),
+        Searches(stores, places, audit, clock),
         Files(stores, audit),  # the last: a source may be named `files`
     )
     return application([row for feature in features for row in feature.operations()], Access(config, clock))

@@ -133,9 +133,9 @@ class Recording:
 
     # --- what happens to sources -----------------------------------------------------------------------------------
 
-    def on_state(self, source: str, state: State, reason: str | None) -> None:
-        """A capture has another state: why no video comes."""
-        self._tracks.note(source, state)
+    def on_state(self, source: str, state: State, reason: str | None, now_ns: int) -> None:
+        """A capture has another state, since a monotonic time: why no video comes."""
+        self._tracks.note(source, state, now_ns)
         if source not in self._own_streams:
             self._note(source, state, reason, self._clock.utc_ns())
 

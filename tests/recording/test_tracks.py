@@ -264,7 +264,7 @@ def test_what_was_lost_on_the_way_is_told(tmp_path: Path, camera: Clip) -> None:
     rig.tap.use({})
     rig.send(1)
     rig.tap.use({"main": {"door"}})
-    rig.tap.note("door", "stalled")
+    rig.tap.note("door", "stalled", rig.clock.monotonic_ns())
     rig.send(2)
     rig.finish()
     ((items, _),) = rig.read()

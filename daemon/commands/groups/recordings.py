@@ -168,6 +168,40 @@ def keys(file: Path) -> int:
 @click.argument("source")
 @_stored
 @_timed(required=True)
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="FILE|NAME",
+    type=InputName(),
+    help="A YAML file with a rule, or the name of one of SOURCE in the configuration.",
+)
+@click.option("--zone", "zones", multiple=True, metavar="POINTS", help='Such as "0.1,0.2 0.9,0.2 0.9,0.8": shares.')
+@click.option("--line", "lines", multiple=True, metavar="POINTS", help='Such as "0.5,0 0.5,1".')
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each answer; times are nanoseconds, UTC.")
+def search(
+    source: str,
+    begin: int,
+    end: int,
+    rules: tuple[str, ...],
+    zones: tuple[str, ...],
+    lines: tuple[str, ...],
+    as_json: bool,
+    **where: Any,
+) -> int:
+    """Ask the past: events that rules would have given of the stored boxes of SOURCE, and what they could not see."""
+    from daemon.commands import past_search
+    from daemon.commands import recordings as stores
+
+    asked = past_search.rules_of(where["config"], source, rules, zones, lines)
+    with stores.opened(**where) as store, stores.reading(store) as index:
+        return past_search.show(store, index, past_search.asked(source, asked, begin, end), as_json=as_json)
+
+
+@recordings.command()
+@click.argument("source")
+@_stored
+@_timed(required=True)
 @click.option("--reason", default="", help="Shown with the lock.")
 @_JSON
 def lock(source: str, begin: int, end: int, reason: str, as_json: bool, **where: Any) -> int:

@@ -15,7 +15,7 @@ export class ApiError extends Error {
 async function request(path, options = {}, limit = LIMIT_MS) {
   let answer;
   try {
-    answer = await fetch(path, { credentials: "same-origin", ...options, signal: AbortSignal.timeout(limit) });
+    answer = await fetch(path, { credentials: "same-origin", ...options, signal: options.signal ?? AbortSignal.timeout(limit) });
   } catch (error) {
     throw new ApiError(error.name === "TimeoutError" ? t.errors.slow(limit / 1000) : t.errors.away, 0);
   }
@@ -50,6 +50,22 @@ export async function sendIf(method, path, content, tag = null) {
   const answer = await request(path, options, CHANGE_LIMIT_MS);
   const text = await answer.text();
   return { content: text ? JSON.parse(text) : null, tag: answer.headers.get("ETag") };
+}
+
+/**
+ * Ask something that is answered by lines of JSON as they are found.
+ * @yields lists of them
+ */
+export async function* lines(path, content, signal) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(content), signal };
+  const reader = (await request(path, options)).body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ; ) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const whole = (rest + value).split("\n");
+    rest = whole.pop();
+    yield whole.filter(Boolean).map((line) => JSON.parse(line));
+  }
 }
 
 /**

@@ -97,10 +97,10 @@ class TrackTap:
                 continue
             self._put(target.writers, _encode(handed))
 
-    def note(self, source: str, state: State) -> None:
-        """A source has another state."""
+    def note(self, source: str, state: State, now_ns: int) -> None:
+        """A source has another state, since a monotonic time that rules are told as well."""
         if source in self._sources:
-            change = _encode(StateChange(source, state, self._clock.monotonic_ns(), self._clock.utc_ns()))
+            change = _encode(StateChange(source, state, now_ns, self._clock.utc_ns()))
             for target in self._targets:
                 if source in target.sources:
                     self._put(target.writers, change)

@@ -4,6 +4,7 @@ import * as changes from "../changes.js";
 import { Canvas } from "../editor/canvas.js";
 import { anchored, wouldCount } from "../editor/counting.js";
 import { RulePanel } from "../editor/panel.js";
+import { Past } from "../editor/past.js";
 import * as shapes from "../editor/shapes.js";
 import * as format from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
@@ -226,7 +227,7 @@ function Editor({ row, opened, reopen, isGone }) {
         ${theirs && html`<${Meanwhile} base=${base} theirs=${theirs} onTheirs=${() => reopen(theirs)} onMine=${() => save(theirs)} />`}
         <p class="quiet">${tracks.length ? `${t.rules.points60(tracks.length, anchor)} ${t.rules.anchorSays}` : t.rules.previewNone}</p>
       </div>
-      <${Side} ...${{ rules, tracks, aspect, covered, selected, setSelected, edits, may, remove }} onAddPart=${(into) => setDrawing({ type: "zone", parts: [], current: [], into })} />
+      <${Side} ...${{ row, rules, tracks, aspect, covered, selected, setSelected, edits, may, remove }} onAddPart=${(into) => setDrawing({ type: "zone", parts: [], current: [], into })} />
     </div></div>`;
 }
 
@@ -254,9 +255,10 @@ const saysOf = (rule, tracks, aspect) => {
   return "entered" in found ? t.rules.wouldZone(found.entered) : t.rules.wouldLine(found.forward, found.backward);
 };
 
-function Side({ rules, tracks, aspect, covered, selected, setSelected, edits, may, remove, onAddPart }) {
+function Side({ row, rules, tracks, aspect, covered, selected, setSelected, edits, may, remove, onAddPart }) {
   const says = useMemo(() => rules.map((rule) => saysOf(rule, tracks, aspect)), [rules, tracks]);
   const chosen = selected && rules[selected.rule];
+  const isRecorded = useStore(daemons).get(row.daemon)?.recordings;
   return html`<aside class="editor-side">
     <section><h2>${t.rules.list} <small>${t.rules.preview(format.seconds(covered))}</small></h2>
       ${!rules.length && html`<p class="quiet">${t.rules.empty}</p>`}
@@ -265,5 +267,6 @@ function Side({ rules, tracks, aspect, covered, selected, setSelected, edits, ma
           <span class=${`kind kind-${rule.type}`}>${t.rules.kinds[rule.type]}</span><b>${rule.name}</b><span class="quiet would">${says[number]}</span></button></li>`)}</ul></section>
     ${chosen && html`<${RulePanel} key=${selected.rule} rule=${chosen} selected=${selected} locked=${!may} onSelect=${setSelected}
       onChange=${(rule) => edits.change(selected.rule, rule)} onRemove=${remove} onAddPart=${() => onAddPart(selected.rule)} />`}
+    ${chosen && isRecorded && html`<${Past} key=${`past ${selected.rule}`} row=${row} rule=${chosen} />`}
   </aside>`;
 }

@@ -1,0 +1,195 @@
+"""Rules that are asked of the past over HTTP: lines of JSON as they are found, by a process for each search."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import structlog
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from daemon.clock import Clock
+from daemon.http.access import caller_of
+from daemon.http.bodies import read_body
+from daemon.http.operation import Answer, Operation
+from daemon.playback.audit import Audit
+from daemon.playback.opened import OpenedStore, PlayPlace
+from daemon.playback.queries import Query, Times, check_times, time_of
+from daemon.playback.search_process import SearchTask
+from daemon.playback.stores import Stores
+from daemon.recording.search.answers import error_line
+from daemon.recording.search.asked import Asked, rule_from
+from daemon.recording.timeline import Span
+from daemon.system.children import Child, reap, spawn
+
+log = structlog.get_logger(__name__)
+_LONGEST_NS: Final = 32 * 86_400_000_000_000
+_AT_ONCE, _OF_A_TOKEN = 2, 1
+_LIMIT_S = 1800.0  # of a search: a camera's month of 30 frames a second takes a third of it
+_RETRY_S = "5"
+_MAX_LINE = 1 << 20
+_NDJSON: Final = Answer("A line of JSON each: event, unseen, progress; and the last: end, or error",
+                        media_type="application/x-ndjson")  # fmt: skip
+
+
+class SearchOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to look for.
+
+    Attributes:
+        rule: as the configuration of a source has it.
+        begin, end: ISO 8601 with a zone, or UTC ns.
+        store: the one to ask; None for the one that has most of the time.
+    """
+
+    source: str
+    rule: dict[str, Any]
+    begin: str | int = msgspec.field(name="from")
+    end: str | int = msgspec.field(name="to")
+    store: str | None = None
+
+
+class Searches:
+    """The event loop's thread alone uses it.
+
+    Args:
+        places: of all stores.
+        limit_s: for a search.
+    """
+
+    def __init__(
+        self, stores: Stores, places: Sequence[PlayPlace], audit: Audit, clock: Clock, limit_s: float = _LIMIT_S
+    ) -> None:
+        self._stores, self._audit, self._clock, self._limit_s = stores, audit, clock, limit_s
+        self._places = {place.name: place for place in places}
+        self._running: Counter[str] = Counter()  # by the name of the token
+
+    def operations(self) -> list[Operation]:
+        return [
+            Operation("POST", "/api/v1/search", self._search, "view", "Events that a rule would have given",
+                      {200: _NDJSON}, (400, 404, 422, 429, 503), body=SearchOrder),
+        ]  # fmt: skip
+
+    async def _search(self, request: Request) -> Response:
+        Query(request)
+        order = _order(await read_body(request))
+        rule, now = rule_from(order.rule), self._clock.utc_ns()
+        times = check_times(time_of("from", order.begin), min(time_of("to", order.end), now), _LONGEST_NS)
+        token = caller_of(request).name
+        self._reserve(token)
+        try:
+            store = await self._best(order, times)
+            task = SearchTask(self._places[store], Asked(order.source, [rule], *times))
+            child, mine = await run_in_threadpool(_started, task)
+        except BaseException:
+            self._release(token)
+            raise
+        self._audit.tell(
+            request, "the past is searched", source=order.source, store=store, begin=times.begin, end=times.end,
+            rule=rule.name,
+        )  # fmt: skip
+        return _Lines(_lines(child, mine, self._limit_s), on_end=partial(self._end, token, child, mine))
+
+    def _reserve(self, token: str) -> None:
+        """
+        Raises:
+            HTTPException: 429: there are as many as may be.
+        """
+        if self._running[token] >= _OF_A_TOKEN:
+            raise HTTPException(429, "a search of this token runs already: one at a time", {"Retry-After": _RETRY_S})
+        if self._running.total() >= _AT_ONCE:
+            raise HTTPException(429, f"{_AT_ONCE} searches run already", {"Retry-After": _RETRY_S})
+        self._running[token] += 1
+
+    def _release(self, token: str) -> None:
+        self._running[token] -= 1
+        self._running += Counter()  # without those that have none
+
+    def _end(self, token: str, child: Child, mine: socket.socket) -> None:
+        mine.close()
+        child.kill()
+        reap(child, 0.0)
+        self._release(token)
+
+    async def _best(self, order: SearchOrder, times: Times) -> str:
+        """The store that has most of a time."""
+        answers = await self._stores.of_source(order.source, partial(_recorded, order.source, times), order.store)
+        return max(answers.found, key=lambda name: answers.found[name])
+
+
+class _Lines(StreamingResponse):
+    """Calls a function at its end, also where it was never begun."""
+
+    def __init__(self, lines: AsyncIterator[bytes], *, on_end: Callable[[], None]) -> None:
+        headers: Mapping[str, str] = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
+        super().__init__(lines, headers=headers, media_type=_NDJSON.media_type)
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
+
+
+def _started(task: SearchTask) -> tuple[Child, socket.socket]:
+    """
+    Raises:
+        HTTPException: 503: the system has no process for it.
+    """
+    mine, theirs = socket.socketpair()
+    with theirs:
+        try:
+            return spawn("daemon.playback.search_process", task, [theirs.fileno()]), mine
+        except OSError as error:
+            mine.close()
+            raise HTTPException(503, f"no process for a search: {error.strerror}", {"Retry-After": _RETRY_S}) from error
+
+
+async def _lines(child: Child, mine: socket.socket, limit_s: float) -> AsyncIterator[bytes]:
+    """What the process finds. The last line is always an end or an error."""
+    mine.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=mine, limit=_MAX_LINE)
+    deadline, last = asyncio.get_running_loop().time() + limit_s, b""
+    try:
+        while True:
+            left = deadline - asyncio.get_running_loop().time()
+            try:
+                line = await asyncio.wait_for(reader.readline(), max(0.0, left))
+            except (asyncio.TimeoutError, ValueError, OSError):
+                yield error_line(f"it took longer than {limit_s:.0f} s: ask for a shorter time")
+                return
+            if not line.endswith(b"\n"):
+                break
+            last = line
+            yield line
+        if not last.startswith((b'{"end"', b'{"error"')):
+            code = child.poll()
+            log.error("a search ended before its end", code=code)
+            yield error_line("the search was ended: its process was killed, or failed; ask again")
+    finally:
+        writer.close()
+
+
+def _order(body: bytes) -> SearchOrder:
+    """
+    Raises:
+        HTTPException: 422: it is none.
+    """
+    try:
+        return msgspec.json.decode(body, type=SearchOrder)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise HTTPException(422, f"the body is no search: {str(error)[:200]}") from error
+
+
+def _recorded(source: str, times: Times, opened: OpenedStore) -> int:
+    """Ns of a time that are recorded."""
+    return sum(row.end - row.begin for row in opened.index.timeline(source, *times) if isinstance(row, Span))
