@@ -55,7 +55,7 @@ export class Fragments {
   }
 
   async load(begin, width, signal) {
-    const answers = await Promise.all(this.daemons.map((daemon) => pieces(pathOf(daemon, this.source, "fragments"), begin, begin + width, signal)));
+    const answers = await Promise.all(this.daemons.map((daemon) => pieces(pathOf(daemon, this.source, "fragments"), begin, begin + width, signal, true)));
     const files = new Map();
     answers.forEach((parts, index) => {
       for (const { columns, stores } of parts) {

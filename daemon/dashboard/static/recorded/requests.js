@@ -4,7 +4,8 @@ import { t } from "../texts.js";
 
 const LIMIT_MS = 15000;
 const MAX_BYTES = 190000;
-const LEAST_MS = 1000;
+const LEAST_MS = 100;
+const AT_ONCE = 3; // of what may wait: a browser has six connections to a server, and video is to find one free
 
 export const pathOf = (daemon, source, what) => `/api/recordings/${at(daemon, source)}/${what}`;
 
@@ -27,6 +28,19 @@ export async function ask(path, signal, headers = {}) {
   } catch { /* a body that is not JSON says nothing more */ }
   if (answer.status === 401) document.dispatchEvent(new Event("lookout-signed-out"));
   throw Object.assign(new ApiError(content.error ?? content.detail ?? t.errors.status(answer.status), answer.status), { content });
+}
+
+let running = 0;
+const waiting = [];
+
+/** One of those that may run at once; what it returns ends its turn. */
+async function turn(signal) {
+  if (running >= AT_ONCE) await new Promise((resolve) => waiting.push(resolve));
+  else running += 1;
+  const leave = () => (waiting.length ? waiting.shift()() : (running -= 1));
+  if (!signal.aborted) return leave;
+  leave();
+  throw signal.reason;
 }
 
 /** The JSON of an answer; null if it is larger than may be. */
@@ -52,20 +66,31 @@ async function small(path, signal) {
  * The answers for a time, UTC ms, in their order: one, or several where one would be too large. Nothing that was ever
  * recorded of a source is no failure.
  * @param path to which `from` and `to` are added
+ * @param isUrgent it does not wait for others
  */
-export async function pieces(path, begin, end, signal) {
+export async function pieces(path, begin, end, signal, isUrgent = false) {
   let answer;
+  const leave = isUrgent ? null : await turn(signal);
   try {
     answer = await small(`${path}${path.includes("?") ? "&" : "?"}from=${nsOf(begin)}&to=${nsOf(end)}`, signal);
   } catch (error) {
     if (error.status === 404) return [];
     throw error;
+  } finally {
+    leave?.();
   }
   const isWhole = answer && answer.stores.every((store) => !store.next);
   if (isWhole || end - begin <= LEAST_MS) return answer ? [answer] : [];
   const middle = Math.round((begin + end) / 2);
-  return [...(await pieces(path, begin, middle, signal)), ...(await pieces(path, middle, end, signal))];
+  return [...(await pieces(path, begin, middle, signal, isUrgent)), ...(await pieces(path, middle, end, signal, isUrgent))];
 }
 
-/** The JSON of an answer of any size. */
-export const json = async (path, signal) => (await ask(path, signal)).json();
+/** The JSON of an answer that is small by itself. */
+export async function json(path, signal) {
+  const leave = await turn(signal);
+  try {
+    return await (await ask(path, signal)).json();
+  } finally {
+    leave();
+  }
+}
