@@ -133,7 +133,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         lambda: models.infos,
     )
     loader = control.model_loader(seams.open_detector, second.memory_bytes)
-    reloads = [publishing.reload, *([api.reload] if api else []), *open_playback(core)]
+    reloads = [publishing.reload, *([api.reload] if api else []), *open_playback(core, api)]
     changes = control.open_changes(core, sources, models, loader, monitor, reloads, recording)
     await_subscriber(core, publishing.publisher, stop)
     control.start_with_sources(core, sources)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPException
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from anyio import CapacityLimiter, to_thread
@@ -64,6 +64,30 @@ class DaemonApi:
         """Whether the daemon has one that this page may use."""
         return self._address.http is not None and self._address.token is not None
 
+    @property
+    def host(self) -> str:
+        """Where it is; empty if it does not exist."""
+        return urlsplit(self._address.http or "").hostname or ""
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """For all that the daemon serves over HTTP; None without TLS."""
+        return self._tls
+
+    @property
+    def authorization(self) -> Mapping[str, str]:
+        """The header with the page's token.
+
+        Raises:
+            AwayError: the page has no address or no token.
+        """
+        address = self._address
+        if address.http is None:
+            raise AwayError(f"the page does not know the HTTP API of {address.name}: give its http:// address as well")
+        if address.token is None:
+            raise AwayError(f"the page has no token for the HTTP API of {address.name}: set LOOKOUT_TOKEN")
+        return {"Authorization": f"Bearer {address.token.reveal()}"}
+
     def request(
         self,
         method: str,
@@ -84,16 +108,12 @@ class DaemonApi:
             AwayError: there is none.
         """
         address = self._address
-        if address.http is None:
-            raise AwayError(f"the page does not know the HTTP API of {address.name}: give its http:// address as well")
-        if address.token is None:
-            raise AwayError(f"the page has no token for the HTTP API of {address.name}: set LOOKOUT_TOKEN")
-        sent = {"Authorization": f"Bearer {address.token.reveal()}", **(headers or {})}
+        sent = {**self.authorization, **(headers or {})}
         if body is not None:
             sent["Content-Type"] = "application/json"
         target = f"/api/v1/{quote(path)}" + (f"?{urlencode(query)}" if query else "")
         try:
-            answer = fetch(address.http, HttpRequest(method, target, body or b"", sent), timeout_s, self._tls)
+            answer = fetch(str(address.http), HttpRequest(method, target, body or b"", sent), timeout_s, self._tls)
         except (OSError, HTTPException) as error:
             reason = str(error) or type(error).__name__
             raise AwayError(f"the HTTP API of {address.name} does not answer: {reason}") from error

@@ -318,8 +318,9 @@ class Hub:
     async def refresh(self, daemon: WatchedDaemon) -> None:
         """Ask a daemon for its sources and facts; keeps what is known if it does not answer."""
         daemon.begin_poll()
+        known = daemon.entry()
         problem = await self._poller.poll(daemon, self.daemons.values())
-        if daemon.note_answer(problem):
+        if daemon.note_answer(problem) or daemon.entry() != known:
             self._tell(self._viewers, _encoded("daemon", daemon.name, daemon.entry()))
         if problem:
             return

@@ -25,6 +25,7 @@ from daemon.dashboard.event_list import EventList, event_row, query_of
 from daemon.dashboard.guard import Guard, cookie_of, person_of
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live
+from daemon.dashboard.recordings import Recordings
 from daemon.dashboard.sessions import MAX_AGE_S, Sessions
 from daemon.dashboard.sockets import Sockets
 from daemon.dashboard.static_files import StaticFiles
@@ -43,7 +44,7 @@ class PageRoutes:
     """All routes of the page."""
 
     def __init__(self, config: DashboardConfig, hub: Hub, live: Live, sessions: Sessions, clock: Clock) -> None:
-        self._config, self._hub, self._sessions = config, hub, sessions
+        self._config, self._hub, self._sessions, self._clock = config, hub, sessions, clock
         self._cookie = f"lookout_{config.port}"  # cookies do not know ports
         self._files, self._stills, self._events = StaticFiles(), Stills(clock), EventList()
         self._fetching, self._changes = Requests(4), Changes(self._daemon_of, hub.refresh)
@@ -70,6 +71,7 @@ class PageRoutes:
             Route("/api/sources/{d}/{s}/recent", view(self._recent), methods=["GET"]),
             Route("/api/sources/{d}/{s}/states", view(self._states), methods=["GET"]),
             Route("/api/health/{d}", view(self._health), methods=["GET"]),
+            *Recordings(self._daemon_of, self._clock).routes(view, operate),
             Route("/api/fleets", view(self._list_fleets), methods=["GET"]),
             Route("/api/fleet/{d}/{command}", operate(self._changes.command_fleet), methods=["POST"]),
             WebSocketRoute("/api/feed", self._feed),

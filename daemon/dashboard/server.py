@@ -20,6 +20,7 @@ from lookoutd.client import use_curve
 
 log = structlog.get_logger(__name__)
 _END_S = 2.0
+_ANSWER_S = 3600.0  # a clip of ten minutes over a slow line
 
 
 class Dashboard:
@@ -45,7 +46,7 @@ class Dashboard:
             tls_certificate=config.tls_certificate,
             tls_key=config.tls_key,
         )
-        self._server = HttpServer(http, "dashboard")
+        self._server = HttpServer(http, "dashboard", answer_s=_ANSWER_S)
         self.url = _url(config, self._server.port)
         self.hub = Hub(addresses, clock)
         self.live = Live(self.hub, clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -30,8 +30,18 @@ class Row(msgspec.Struct):
     failure: str | None = None
 
 
+class RecordingsAt(msgspec.Struct, frozen=True):
+    """Where the API of a daemon's recordings is, on the host of its HTTP API."""
+
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+
 class Facts(msgspec.Struct):
-    """The answer of `GET /api/v1/daemon`."""
+    """The answer of `GET /api/v1/daemon`.
+
+    Attributes:
+        recordings: None if it serves none.
+    """
 
     version: str | None = None
     model: str | None = None
@@ -40,6 +50,7 @@ class Facts(msgspec.Struct):
     labels: list[str] = []
     tracked: list[str] = []
     persists: bool = False
+    recordings: RecordingsAt | None = None
 
 
 class FleetSource(msgspec.Struct):
@@ -116,6 +127,7 @@ class WatchedDaemon:
             "since": self.since_s,
             "http": self.api.exists,
             "persists": self.facts.persists,
+            "recordings": self.facts.recordings is not None,
             "fenced": self.fenced,
             "missed": self.missed,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from daemon import __version__
@@ -40,6 +40,7 @@ class Api:
 
     Attributes:
         histograms: take the rows of all frames.
+        facts: of other parts of the daemon, for `GET /api/v1/daemon`; each part notes its own before `serve`.
         url: on this machine.
     """
 
@@ -48,6 +49,7 @@ class Api:
     access: Access
     histograms: Histograms
     snapshots: Snapshots
+    facts: dict[str, object] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -111,7 +113,7 @@ def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable
         HealthOperations(parts.health, parts.sources, api.access),
         OverviewOperations(
             Exposition(parts.core.ledger, parts.sources, figures, api.histograms),
-            lambda: _facts(parts, store, fleet, recording),
+            lambda: {**_facts(parts, store, fleet, recording), **api.facts},
             parts.changes,
             store,
             read,
@@ -152,4 +154,5 @@ def _facts(
         "persists": store is not None or fleet is not None,
         "fleet": fleet.name if fleet else None,
         "stores": recording.stores() if recording else [],
+        "recordings": None,
     }

@@ -56,6 +56,12 @@ _DAEMON = record(
                 "required": ["name", "cause", "reason", "bytes", "free_bytes"],
             },
         },
+        "recordings": {
+            "type": ["object", "null"],
+            "description": "the API of recordings, on the same address",
+            "properties": {"port": {"type": "integer"}},
+            "required": ["port"],
+        },
     },
 )
 

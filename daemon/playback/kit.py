@@ -11,14 +11,18 @@ from daemon.lifecycle import Phase, Steps
 
 if TYPE_CHECKING:
     from daemon.config.root import Config
+    from daemon.http.kit import Api
     from daemon.pipeline.core import Core
 
 log = structlog.get_logger(__name__)
 Reload = Callable[["Config"], Callable[[], None]]
 
 
-def open_playback(core: Core) -> list[Reload]:
+def open_playback(core: Core, api: Api | None) -> list[Reload]:
     """Its process, if `record.port` is set; how it follows a reload of tokens.
+
+    Args:
+        api: of the daemon, which tells the port.
 
     Raises:
         ConfigError: the port cannot be bound, or a library, a token or a TLS file is missing.
@@ -40,6 +44,8 @@ def open_playback(core: Core) -> list[Reload]:
         Phase.API,
     )
     log.info("recordings over HTTP", port=process.port)
+    if api is not None:
+        api.facts["recordings"] = {"port": process.port}
 
     def reload(new: Config) -> Callable[[], None]:
         found = read_tokens(new.http)
