@@ -35,7 +35,10 @@ from daemon.http.access import check_body, peer_of
 from daemon.http.bodies import read_body
 from daemon.http.framing import Framing
 
-_PAGES = ("/", "/login", "/events", "/health", "/sources", "/fleet", "/camera/{d}/{s}", "/rules/{d}/{s}")
+_PAGES = (
+    "/", "/login", "/events", "/recordings", "/health", "/sources", "/fleet", "/camera/{d}/{s}", "/rules/{d}/{s}",
+    "/recordings/{d}/{s}",
+)  # fmt: skip
 _MAX_MINUTE_S = 60.0
 _Handler = Callable[[Request], Awaitable[Response]]
 

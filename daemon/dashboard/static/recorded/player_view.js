@@ -58,7 +58,7 @@ export function PlayerView({ route, place, places }) {
     <div class="past-stage" data-count=${1 + others.length}>
       <${PastPicture} place=${place} clock=${clock} options=${options} handle=${picture} />
       ${others.map((other) => html`<${PastPicture} key=${`${other.daemon}/${other.source}`} place=${other} clock=${clock} options=${options}
-        onRemove=${() => setAlso(also.filter(([, source]) => source !== other.source))} />`)}
+        onRemove=${() => setAlso(also.filter((pair) => placeOf(places, ...pair) !== other))} />`)}
     </div>
     <${Transport} state=${state} clock=${clock} verbs=${verbs} />
     <${ViewTools} view=${view} setView=${setView} at=${state.at} />
@@ -66,7 +66,7 @@ export function PlayerView({ route, place, places }) {
       <div class="past-head"><span></span><${Axis} view=${view} setView=${setView} /></div>
       <section class="past-row" aria-label=${place.source}><h2>${place.source}</h2>
         <${Bar} place=${place} timeline=${timeline} view=${view} setView=${setView} at=${state.at} setAt=${choose} extra=${{ locks, range }} /></section>
-      ${others.map((other) => html`<${OtherRow} key=${other.source} place=${other} view=${view} setView=${setView} at=${state.at} setAt=${choose} />`)}
+      ${others.map((other) => html`<${OtherRow} key=${`${other.daemon}/${other.source}`} place=${other} view=${view} setView=${setView} at=${state.at} setAt=${choose} />`)}
     </div>
     ${timeline.failure && html`<p class="warn" role="status">${timeline.failure}</p>`}
     <div class="past-tools">
@@ -184,8 +184,8 @@ function Transport({ state, clock, verbs }) {
 }
 
 function AddCamera({ places, place, also, setAlso }) {
-  const taken = new Set([place.source, ...also.map(([, source]) => source)]);
-  const rows = places.filter((one) => !taken.has(one.source));
+  const taken = [placeOf(places, place.daemon, place.source), ...also.map((pair) => placeOf(places, ...pair))];
+  const rows = places.filter((one) => !taken.includes(one));
   if (!rows.length || also.length >= MOST - 1) return null;
   const add = (event) => {
     const found = rows.find((one) => `${one.daemon}/${one.source}` === event.target.value);
@@ -193,5 +193,7 @@ function AddCamera({ places, place, also, setAlso }) {
   };
   return html`<label class="past-add"><span>${t.recordings.add}</span> <select value="" onChange=${add}>
     <option value="">${t.recordings.choose}</option>
-    ${rows.map((one) => html`<option value=${`${one.daemon}/${one.source}`}>${one.source}</option>`)}</select></label>`;
+    ${rows.map((one) => html`<option value=${`${one.daemon}/${one.source}`}>${one.source}${isAlone(places, one) ? "" : ` (${one.daemon})`}</option>`)}</select></label>`;
 }
+
+const isAlone = (places, place) => places.every((one) => one === place || one.source !== place.source);
