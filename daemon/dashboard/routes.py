@@ -37,7 +37,10 @@ from daemon.http.access import check_body, peer_of
 from daemon.http.bodies import read_body
 from daemon.http.framing import Framing
 
-_PAGES = ("/", "/login", "/events", "/health", "/sources", "/fleet", "/camera/{d}/{s}", "/rules/{d}/{s}")
+_PAGES = (
+    "/", "/login", "/events", "/recordings", "/health", "/sources", "/fleet", "/camera/{d}/{s}", "/rules/{d}/{s}",
+    "/recordings/{d}/{s}",
+)  # fmt: skip
 _MAX_MINUTE_S = 60.0
 _NOT_KEPT = "you are signed out, but the disk did not take it: restart the page and sign out again"
 _SIZES = ("width", "box")  # of a picture

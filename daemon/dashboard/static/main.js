@@ -9,14 +9,15 @@ import { useStore } from "./store.js";
 import { t } from "./texts.js";
 import { Tray, useTroubles } from "./troubles.js";
 
-const PAGES = ["wall", "events", "health", "sources", "fleet"];
-const PATHS = { wall: "/", events: "/events", health: "/health", sources: "/sources", fleet: "/fleet" };
+const PAGES = ["wall", "events", "recordings", "health", "sources", "fleet"];
+const PATHS = { wall: "/", events: "/events", recordings: "/recordings", health: "/health", sources: "/sources", fleet: "/fleet" };
 let following = false;
 
 function Navigation({ page }) {
-  const hasFleet = [...useStore(daemons).values()].some((row) => row.fleet) || page === "fleet";
+  const rows = [...useStore(daemons).values()];
+  const has = { fleet: rows.some((row) => row.fleet), recordings: rows.some((row) => row.recordings) };
   return html`<nav class="navigation" aria-label=${t.nav.label}>
-    ${PAGES.filter((name) => name !== "fleet" || hasFleet).map((name) => html`<a href=${PATHS[name]} aria-current=${page === name ? "page" : null}>
+    ${PAGES.filter((name) => has[name] !== false || page === name).map((name) => html`<a href=${PATHS[name]} aria-current=${page === name ? "page" : null}>
       <${Icon} name=${name} /> <span>${t.nav[name]}</span>
     </a>`)}
   </nav>`;

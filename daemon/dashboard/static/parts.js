@@ -6,6 +6,7 @@ import { t } from "./texts.js";
 const PATHS = {
   wall: "M3 4h8v7H3zM13 4h8v7h-8zM3 13h8v7H3zM13 13h8v7h-8z",
   events: "M5 5h14M5 12h14M5 19h9",
+  recordings: "M12 4a8 8 0 1 1-7.4 5M4 4v5h5M12 8v4.5l3 2",
   health: "M3 12h4l2.5-7 5 14 2.5-7h4",
   sources: "M3 7h11v10H3zM14 10l7-3v10l-7-3",
   fleet: "M4 4h6v6H4zM14 14h6v6h-6zM14 4h6v6h-6zM7 10v7h7",

@@ -5,6 +5,8 @@ const ROUTES = [
   [/^\/$/, "wall"],
   [/^\/camera\/([^/]+)\/([^/]+)$/, "camera"],
   [/^\/events$/, "events"],
+  [/^\/recordings$/, "recordings"],
+  [/^\/recordings\/([^/]+)\/([^/]+)$/, "recordings"],
   [/^\/health$/, "health"],
   [/^\/sources$/, "sources"],
   [/^\/fleet$/, "fleet"],
