@@ -1,4 +1,4 @@
-"""What the API of recordings is told for evidence: the stores do not know it."""
+"""Settings of evidence for the API of recordings, which the stores do not know."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class ExportOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Held(NamedTuple):
-    """What a store has of a time.
+    """The part of a time that a store has.
 
     Attributes:
         recorded: ns.
