@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -90,6 +90,23 @@ def utc_text(utc_ns: int) -> str:
 def local_text(utc_ns: int) -> str:
     """The same by the clock on the wall."""
     return datetime.fromtimestamp(utc_ns // 1_000_000_000, tz=timezone.utc).astimezone().isoformat(" ", "seconds")
+
+
+def offset_text(utc_ns: int, offset_s: int) -> str:
+    """The same by a clock that is so many seconds ahead of UTC."""
+    zone = timezone(timedelta(seconds=offset_s))
+    return datetime.fromtimestamp(utc_ns // 1_000_000_000, tz=zone).isoformat(" ", "seconds")
+
+
+def zone_at(utc_ns: int) -> tuple[str, int]:
+    """Name of the machine's zone, and the seconds that it is ahead of UTC then."""
+    local = datetime.fromtimestamp(utc_ns // 1_000_000_000, tz=timezone.utc).astimezone()
+    name = os.environ.get("TZ", "").removeprefix(":")
+    if not name:
+        with suppress(OSError):
+            name = os.readlink("/etc/localtime").partition("zoneinfo/")[2]
+    offset = local.utcoffset()
+    return name or local.tzname() or "UTC", int(offset.total_seconds()) if offset else 0
 
 
 def utc_of(text: str) -> int:

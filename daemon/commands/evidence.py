@@ -54,7 +54,7 @@ def export_evidence(
 
 
 def background_of(config: Path, source: str) -> Background:
-    """What the configuration tells; without it the reason why there is none."""
+    """The settings and the journal that a configuration names; without one the reason."""
     from daemon.analytics.journal import journal_path
 
     try:

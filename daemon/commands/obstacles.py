@@ -16,6 +16,7 @@ from daemon.errors import ConfigError, LookoutError
 from daemon.fleet.open_coordinator import open_coordinator
 from daemon.fleet_config import FleetConfig
 from daemon.http import check_libraries
+from daemon.playback.evidence_settings import check_key
 from daemon.publish.zeromq import try_endpoint
 from daemon.system.tuning import raise_nofile_limit
 
@@ -33,6 +34,7 @@ def obstacles(config: Config, *, ports: bool) -> Iterator[str]:
         lambda: try_journal(config.events, alone=ports),
         lambda: try_snapshots(config.events.snapshots),
         lambda: _ask_coordinator(config.fleet),
+        lambda: check_key(config),
     ]
     if ports:
         tries.append(lambda: try_endpoint(config.publisher))

@@ -58,6 +58,9 @@ class RecordConfig(Section, frozen=True):
     """boxes and ids beside the video"""
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
     """of the API of recordings, at http.host, for the holders of http's tokens; null: none; 0: any free one"""
+    evidence_key: Path | None = None
+    """a private key (Ed25519, PEM) that signs evidence which is exported over HTTP; `lookout recordings keys` makes
+    one; null: it is not signed"""
 
 
 def check_record(record: RecordConfig) -> None:

@@ -25,7 +25,7 @@ def open_playback(core: Core, api: Api | None) -> list[Reload]:
         api: of the daemon, which tells the port.
 
     Raises:
-        ConfigError: the port cannot be bound, or a library, a token or a TLS file is missing.
+        ConfigError: the port cannot be bound, or a library, a token, a key or a TLS file is missing.
     """
     config = core.config
     if config.record.port is None:
@@ -34,10 +34,12 @@ def open_playback(core: Core, api: Api | None) -> list[Reload]:
 
     check_libraries()
     from daemon.http.access import read_tokens
+    from daemon.playback.evidence_settings import check_key, evidence_settings
     from daemon.playback.process import PlaybackProcess, playback_order
 
     tokens = read_tokens(config.http)
-    order = playback_order(config.http, config.record, config.log)
+    check_key(config)
+    order = playback_order(config.http, config.record, config.log, evidence_settings(config))
     process = PlaybackProcess(order, core.runtime.clock)
     core.life.add(
         Steps("recordings over HTTP", start=process.start, request_stop=process.request_stop, join=process.finish),
@@ -54,7 +56,7 @@ def open_playback(core: Core, api: Api | None) -> list[Reload]:
             nonlocal tokens
             if found != tokens:  # viewers are cut off, and ask again
                 tokens = found
-                process.change(playback_order(new.http, config.record, config.log))
+                process.change(playback_order(new.http, config.record, config.log, evidence_settings(new)))
 
         return use
 

@@ -42,7 +42,7 @@ def _serve(order: PlaybackOrder, end: socket.socket, bound: socket.socket) -> in
     os.nice(_NICE)
     with logging(order.log):
         try:
-            server = PlaybackServer(order.http, order.places, bound, SystemClock())
+            server = PlaybackServer(order.http, order.places, bound, SystemClock(), order.evidence)
         except LookoutError as error:
             log.error("recordings cannot be served", reason=str(error))
             return 2

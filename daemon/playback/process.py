@@ -14,6 +14,7 @@ from daemon.config.http import HttpConfig
 from daemon.config.recording import RecordConfig
 from daemon.config.root import LogConfig
 from daemon.http.server import bind, check_tls
+from daemon.playback.evidence_settings import NO_SETTINGS, EvidenceSettings
 from daemon.playback.opened import PlayPlace
 from daemon.system.kept_process import KeptProcess
 
@@ -25,12 +26,15 @@ class PlaybackOrder:
     http: HttpConfig
     places: Sequence[PlayPlace]
     log: LogConfig
+    evidence: EvidenceSettings = NO_SETTINGS
 
 
-def playback_order(http: HttpConfig, record: RecordConfig, log: LogConfig) -> PlaybackOrder:
+def playback_order(
+    http: HttpConfig, record: RecordConfig, log: LogConfig, evidence: EvidenceSettings = NO_SETTINGS
+) -> PlaybackOrder:
     """The order for a configuration whose `record.port` is set."""
     places = [PlayPlace(name, store.path, store.must_be_mount) for name, store in record.stores.items()]
-    return PlaybackOrder(msgspec.structs.replace(http, enabled=True, port=record.port or 0), places, log)
+    return PlaybackOrder(msgspec.structs.replace(http, enabled=True, port=record.port or 0), places, log, evidence)
 
 
 class PlaybackProcess(KeptProcess):

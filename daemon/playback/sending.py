@@ -62,10 +62,10 @@ def media(
     if request.method == "HEAD":
         on_end()
         return Response(None, status, told, "video/mp4")
-    return _Media(_pieces(sent), status, told, "video/mp4", on_end=on_end)
+    return Streamed(_pieces(sent), status, told, "video/mp4", on_end=on_end)
 
 
-class _Media(StreamingResponse):
+class Streamed(StreamingResponse):
     """Calls a function at its end, also where it was never begun."""
 
     def __init__(self, *args: Any, on_end: Callable[[], None]) -> None:

@@ -14,6 +14,8 @@ from daemon.http.routes import application
 from daemon.http.server import HttpServer
 from daemon.playback.audit import Audit
 from daemon.playback.clips import Clips
+from daemon.playback.evidence_settings import NO_SETTINGS, EvidenceSettings
+from daemon.playback.exports import Exports
 from daemon.playback.files import Files
 from daemon.playback.listings import Listings
 from daemon.playback.lock_keeping import LockKeeping
@@ -28,7 +30,11 @@ _END_S = 1.0
 
 
 def playback(
-    config: HttpConfig, places: Sequence[PlayPlace], clock: Clock, patience_s: float = PATIENCE_S
+    config: HttpConfig,
+    places: Sequence[PlayPlace],
+    clock: Clock,
+    patience_s: float = PATIENCE_S,
+    evidence: EvidenceSettings = NO_SETTINGS,
 ) -> Starlette:
     """The application.
 
@@ -37,7 +43,7 @@ def playback(
         patience_s: for each answer of a store.
 
     Raises:
-        ConfigError: a token cannot be read.
+        LookoutError: a token, or the key that signs evidence, cannot be read.
     """
     stores, audit = Stores(places, clock, patience_s), Audit(clock)
     features = (
@@ -46,6 +52,7 @@ def playback(
         Clips(stores, audit),
         LockKeeping(stores, audit, clock),
         Searches(stores, places, audit, clock),
+        Exports(stores, audit, clock, evidence),
         Files(stores, audit),  # the last: a source may be named `files`
     )
     return application([row for feature in features for row in feature.operations()], Access(config, clock))
@@ -55,11 +62,18 @@ class PlaybackServer:
     """Serves on a port that is bound already.
 
     Raises:
-        ConfigError: a token, or a TLS file, cannot be read.
+        LookoutError: a token, a TLS file, or the key that signs evidence, cannot be read.
     """
 
-    def __init__(self, config: HttpConfig, places: Sequence[PlayPlace], bound: socket.socket, clock: Clock) -> None:
-        self._app = playback(config, places, clock)
+    def __init__(
+        self,
+        config: HttpConfig,
+        places: Sequence[PlayPlace],
+        bound: socket.socket,
+        clock: Clock,
+        evidence: EvidenceSettings = NO_SETTINGS,
+    ) -> None:
+        self._app = playback(config, places, clock, evidence=evidence)
         self._server = HttpServer(config, "record", bound=bound, answer_s=_ANSWER_S)
 
     def start(self) -> None:

@@ -13,6 +13,10 @@ import av
 from daemon.errors import LookoutError
 from daemon.playback.clip_plan import plan_clip
 from daemon.playback.opened import OpenedStore, PlayPlace
+from daemon.recording.evidence.background import Background
+from daemon.recording.evidence.check import check_folder
+from daemon.recording.evidence.content import EvidenceOrder
+from daemon.recording.evidence.folder import write_folder
 from daemon.recording.export import export
 from daemon.recording.index import Index, IndexReader
 from daemon.recording.retention import Retention, Rules
@@ -69,8 +73,9 @@ def is_played(rig: Rig, hold: bool) -> End:  # noqa: ARG001
 
 
 def is_exported(rig: Rig, hold: bool) -> End:  # noqa: ARG001
-    """It is whole, or there was nothing any more."""
+    """As a clip and as evidence: each is whole, or there was nothing any more."""
     out = rig.folder / f"export-{next(_numbers)}.mp4"
+    order = EvidenceOrder("rec", 0, time_ns(), time_ns(), "somebody", Background())
     problems: list[BaseException] = []
 
     def work() -> None:
@@ -79,6 +84,9 @@ def is_exported(rig: Rig, hold: bool) -> End:  # noqa: ARG001
                 found = export(store, index, "rec", 0, time_ns(), out)
             with av.open(str(out)) as video:
                 assert sum(1 for packet in video.demux(video=0) if packet.size) == found.packets
+            with closing(Store.open(folder_of(rig), makes=False)) as store, closing(IndexReader(store)) as index:
+                assert write_folder(store, index, order, out.with_suffix("")).faults == []
+            assert check_folder(out.with_suffix("")).findings == []
         except BaseException as error:  # noqa: BLE001 - told by `end`
             problems.append(error)
 

@@ -12,11 +12,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from daemon.cli import invoke
 from daemon.errors import LookoutError
-from daemon.recording.evidence.background import Background
+from daemon.recording.evidence.background import Background, events_of
 from daemon.recording.evidence.check import Checked, check_folder
 from daemon.recording.evidence.content import Evidence, EvidenceOrder
 from daemon.recording.evidence.folder import PART, ExportedEvidence, write_folder
@@ -31,6 +32,8 @@ from daemon.sources.bitstream import Bitstream
 from tests.recording.rig import DAY
 from tests.recording.test_tracks import Seeing
 from tests.support.clock import ManualClock
+from tests.support.events import Rig as Events
+from tests.support.events import crossing, frame
 from tests.support.recorded import SECOND, begun, clip, played, record, units
 
 
@@ -235,9 +238,17 @@ def test_a_hostile_manifest_leads_nowhere(copy: Path) -> None:
         manifest["video"][0]["fragments"][0][:2] = [number, -number]
         (copy / "manifest.json").write_text(json.dumps(manifest))
         assert check_folder(copy).findings
-    for text in (b"", b"{}", b"[" * 100_000, b"\xff", b"null"):
+    manifest["files"][0]["path"] = "?"
+    strange = json.dumps(manifest).encode().replace(b'"?"', b'"\\ud800"')
+    for text in (b"", b"{}", b"[" * 100_000, b"\xff", b"null", strange):
         (copy / "manifest.json").write_bytes(text)
         assert "manifest.json" in _named(check_folder(copy))
+    deep = copy / "/".join("d" * 300)
+    deep.mkdir(parents=True)
+    (copy / os.fsdecode(b"\xff\n")).touch()
+    found = check_folder(copy)
+    assert {"d/d/d/d/d/d/d/d", "\ufffd\ufffd"} <= {row.path for row in found.findings}
+    msgspec.json.encode(found)
 
 
 # --- making it -------------------------------------------------------------------------------------------------------
@@ -317,6 +328,27 @@ def test_a_tar_is_the_same_folder_also_beside_retention(
     assert [(gone.id, gone.expired) for gone in evidence.missing] == [(files[1].id, True)]
     assert "expired" in [gap.cause for gap in evidence.gaps]
     assert check_folder(tmp_path / "door").findings == []
+
+
+def test_events_of_the_time_are_there(store: Store, index: Index, clips: Path, tmp_path: Path) -> None:
+    """Those of the source, by when they began, also if they were written a little later."""
+    index.add_file(record(store, clip(clips, "h264"), source="street"))
+    clock, first = ManualClock(), frame().captured_at
+    clock.advance((first - clock.utc_ns()) / SECOND + 60)
+    with Events(tmp_path / "events.sqlite", clock) as rig:
+        for seq, source in ((0, "street"), (5, "street"), (6, "yard"), (10, "street"), (20, "street")):
+            rig.events.on_event(crossing(seq, source))
+        rig.write()
+    found = events_of(tmp_path / "events.sqlite", "street", first + SECOND // 2, first + 2 * SECOND)
+    assert [row.seq for row in found] == [5, 10]
+    order = EvidenceOrder("street", 0, 1 << 62, first, "x", Background(journal=tmp_path / "events.sqlite"))
+    write_folder(store, index, order, tmp_path / "out")
+    assert len(json.loads((tmp_path / "out" / "events.json").read_bytes())["events"]) == 4
+    order = EvidenceOrder("street", 0, 1 << 62, first, "x", Background(journal=tmp_path / "none.sqlite"))
+    write_folder(store, index, order, tmp_path / "other")
+    told = json.loads((tmp_path / "other" / "events.json").read_bytes())
+    assert told["events"] is None
+    assert "the journal cannot be read" in told["reason"]
 
 
 def test_nothing_half_is_left(

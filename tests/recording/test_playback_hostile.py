@@ -50,6 +50,7 @@ def _valid(rig: Recorded) -> list[Request]:
     times = f"from={rig.at(0)}&to={rig.at(2)}".encode()
     door = _API + b"/door"
     lock = f'{{"from": {rig.at(0)}, "to": {rig.at(2)}, "reason": "test"}}'.encode()
+    export = f'{{"from": {rig.at(0)}, "to": {rig.at(2)}, "evidence": true}}'.encode()
     json = ((b"content-type", b"application/json"),)
     return [
         Request("GET", _API),
@@ -60,6 +61,7 @@ def _valid(rig: Recorded) -> list[Request]:
         Request("GET", door + b"/locks"),
         Request("GET", _API + b"/files/" + rig.files[0].id.encode(), headers=((b"range", b"bytes=0-99"),)),
         Request("POST", door + b"/locks", b"", json, lock, OPERATE.encode()),
+        Request("POST", door + b"/exports", b"", json, export, OPERATE.encode()),
     ]
 
 
@@ -81,6 +83,8 @@ _BODIES = [
     b'{"from": "now", "to": "then", "reason": "x"}', b"{" * 70_000, b'{"from": true, "to": false, "reason": 1}',
     b'{"from": 18446744073709551616, "to": 36893488147419103232, "reason": "x"}', b"a=1&b=2",
     b'{"from": 1800000000000000000, "to": 1700000000000000000, "reason": "x"}',
+    b'{"from": 1800000000000000000, "to": 1800000001000000000, "evidence": false}',
+    b'{"from": 1800000000000000000, "to": 1800000001000000000, "evidence": true, "store": "../main"}',
 ]  # fmt: skip
 
 

@@ -1,14 +1,12 @@
-"""What a store does not know: settings without secrets, events of the journal, the machine's clock and zone."""
+"""The background of evidence: settings without secrets, events of the journal, versions, the machine's clock."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +15,7 @@ import msgspec
 
 from daemon.analytics.journal_file import Query, read
 from daemon.config.root import Config
-from daemon.recording.evidence.manifest import MachineClock, Zone
+from daemon.recording.evidence.manifest import MachineClock
 from daemon.redact import Secret
 from lookoutd.messages import Event
 
@@ -82,17 +80,6 @@ def versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
-
-
-def zone_at(utc: int) -> Zone:
-    """The zone of the machine at a time, UTC ns."""
-    local = datetime.fromtimestamp(utc // 1_000_000_000, tz=timezone.utc).astimezone()
-    name = os.environ.get("TZ", "").removeprefix(":")
-    if not name:
-        with suppress(OSError):
-            name = os.readlink("/etc/localtime").partition("zoneinfo/")[2]
-    offset = local.utcoffset()
-    return Zone(name=name or local.tzname() or "UTC", offset_s=int(offset.total_seconds()) if offset else 0)
 
 
 class _Time(ctypes.Structure):

@@ -24,9 +24,11 @@ from daemon.recording.evidence.manifest import ChainedVideo, ListedFile, Manifes
 from daemon.recording.evidence.signing import fingerprint_of, is_signed
 from daemon.recording.scan import chunks
 from daemon.recording.store import NoFileError, open_file
+from daemon.redact import printable
 
 Kind = Literal["changed", "removed", "added", "renamed", "unsigned", "unchecked"]
 _MAX_TEXT: Final = 512 << 20  # bytes of a manifest
+_DEEPEST: Final = 8  # folders within each other
 _LISTS: Final = (names.MANIFEST, names.SUMS, names.SIGNATURE)
 
 
@@ -108,6 +110,9 @@ def check_folder(folder: Path, public_key: bytes | None = None) -> Checked:
     if manifest is not None and not differing:
         done.findings += _of_chains(manifest, there, {finding.path for finding in done.findings})
         done.findings += _of_making(manifest, {finding.path for finding in done.findings})
+    done.findings = [
+        msgspec.structs.replace(row, path=printable(row.path), detail=printable(row.detail)) for row in done.findings
+    ]
     return done
 
 
@@ -144,7 +149,7 @@ def _files(folder: Path, video: Mapping[str, ChainedVideo]) -> Iterator[tuple[st
 
 
 def _below(folder: _Folder, path: str, video: Mapping[str, ChainedVideo]) -> Iterator[tuple[str, _There]]:
-    found = sorted(os.listdir(folder.fd))
+    found = sorted(os.listdir(folder.fd)) if path.count("/") < _DEEPEST else []
     if not found and path:
         yield path.rstrip("/"), _There(0, None, None)
     for name in found:
@@ -290,7 +295,7 @@ def _of_files(
 
 
 def _damages(row: ListedFile, now: _There, video: ChainedVideo | None) -> Sequence[Damage]:
-    """What is wrong with a file, and in which time of the video."""
+    """The faults of a file, and in which time of the video they lie."""
     length = f"it has {now.size} bytes, and had {row.bytes}" if row.bytes >= 0 and now.size != row.bytes else ""
     found = damages(video, now.chain, now.size) if video is not None and now.chain is not None else []
     if not found:
@@ -321,7 +326,7 @@ def _has_fault(manifest: Manifest, path: str) -> bool:
 
 
 def _of_making(manifest: Manifest, known: set[str]) -> Iterator[Finding]:
-    """What was wrong when the folder was made already."""
+    """Faults that were there when the folder was made."""
     for fault in manifest.faults:
         if fault.path not in known:
             detail = f"{fault.detail}; so it was when the folder was made"

@@ -17,14 +17,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from daemon import __version__
-from daemon.clock import utc_text
+from daemon.clock import utc_text, zone_at
 from daemon.errors import LookoutError
 from daemon.pipeline.outbox import Served
 from daemon.recording import deleted
 from daemon.recording.boxes import BoxError
 from daemon.recording.errors import StoreError
 from daemon.recording.evidence import manifest as names
-from daemon.recording.evidence.background import Background, events_of, machine_clock, versions, zone_at
+from daemon.recording.evidence.background import Background, events_of, machine_clock, versions
 from daemon.recording.evidence.chain import ChainReader
 from daemon.recording.evidence.manifest import (
     ChainedVideo,
@@ -35,6 +35,7 @@ from daemon.recording.evidence.manifest import (
     Manifest,
     MissingVideo,
     UsedModel,
+    Zone,
     encoded,
     sums_of,
 )
@@ -264,10 +265,10 @@ class Evidence:
 
     def _manifest(self) -> Manifest:
         order = self._order
-        digests = order.background.digests
+        digests, (zone, offset_s) = order.background.digests, zone_at(order.begin)
         return Manifest(
             lookout=__version__, versions=versions(), source=order.source, store=self._store.uuid, begin=order.begin,
-            end=order.end, made_at=order.made_at, made_by=order.made_by, zone=zone_at(order.begin),
+            end=order.end, made_at=order.made_at, made_by=order.made_by, zone=Zone(name=zone, offset_s=offset_s),
             clock=machine_clock(), signed_by=order.key.fingerprint if order.key else None,
             models=[UsedModel(served=row, sha256=_whole(row.model.digest, digests)) for row in self._models],
             files=self._files, video=self._video, missing=self.missing, faults=self.faults,

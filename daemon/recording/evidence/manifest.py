@@ -190,7 +190,7 @@ decode_manifest = msgspec.json.Decoder(Manifest).decode
 
 
 def sums_of(rows: Sequence[tuple[str, str]]) -> bytes:
-    """What `sha256sum -c` reads.
+    """A list that `sha256sum -c` reads.
 
     Args:
         rows: path and SHA-256 of each file.

@@ -1,13 +1,11 @@
-"""README.txt of an evidence folder, for people who have nothing but the folder."""
+"""Words for people who get an evidence folder, and know nothing of Lookout: its README.txt."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
-
+from daemon.clock import offset_text
 from daemon.recording.evidence.manifest import Manifest
 from daemon.redact import printable
 
-_SECOND = 1_000_000_000
 _SIGNED = """\
    SHA256SUMS is signed. OpenSSL 3 checks it:
 
@@ -83,12 +81,11 @@ What it proves, and what it does not
 def readme(manifest: Manifest, *, has_events: bool, has_settings: bool) -> bytes:
     """In plain words."""
     recordings = [row for row in manifest.files if row.kind == "video"]
-    zone = timezone(timedelta(seconds=manifest.zone.offset_s))
+    zone = manifest.zone
 
     def text(at: int) -> str:
-        utc = datetime.fromtimestamp(at // _SECOND, tz=timezone.utc)
-        local = utc.astimezone(zone).isoformat(" ", "seconds")
-        return f"{local} ({manifest.zone.name}), {utc.isoformat(' ', 'seconds').replace('+00:00', ' UTC')}"
+        utc = offset_text(at, 0).replace("+00:00", " UTC")
+        return f"{offset_text(at, zone.offset_s)} ({zone.name}), {utc}"
 
     title = f'Evidence of the camera "{printable(manifest.source)}"'
     fingerprint = manifest.signed_by

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Final
 
 from daemon.recording.evidence.content import Evidence, Member
@@ -12,7 +12,7 @@ _BLOCK: Final = 512
 _END: Final = bytes(2 * _BLOCK)
 
 
-def tar_of(evidence: Evidence, name: str, made_at: int) -> Iterator[bytes]:
+def tar_of(evidence: Evidence, name: str, made_at: int) -> Generator[bytes, None, None]:
     """The bytes of the tar, some at a time.
 
     Args:
