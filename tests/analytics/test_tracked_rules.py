@@ -257,6 +257,20 @@ def test_an_object_that_comes_back_has_its_id_and_its_path(loops: Loops) -> None
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("away_s", [0.9, 1.1])
+@pytest.mark.parametrize("ticks", [True, False])
+def test_a_source_that_was_away_for_too_long_has_ended_its_stays(away_s: float, ticks: bool, loops: Loops) -> None:
+    """Whether a tick came meanwhile, or the source first, makes no difference."""
+    watched = Watched(_OBJECT, loops=loops)
+    watched.play(times(10, 3), standing(500, 600))
+    watched.book.on_state("cam", "down", 3 * SECOND)
+    back = round((3 + away_s) * SECOND)
+    if ticks:
+        watched.book.tick(back - 1)
+    watched.book.on_state("cam", "up", back)
+    assert watched.told == ["object appeared", *(["object left source_down"] if away_s > 1 else [])]
+
+
 def test_a_timeout_that_is_longer_than_the_memory_counts(loops: Loops) -> None:
     watched = Watched(_OBJECT, loops=loops, tracking="{enabled: true, timeout_s: 5}")
     watched.play(times(10, 10), standing(500, 600, 0, 2))

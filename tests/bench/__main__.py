@@ -166,6 +166,22 @@ def tracks(json_file: Path | None, **values: Any) -> int:
 
 
 @bench.command()
+@click.option("--objects", default=1, show_default=True, type=click.IntRange(0, 500), help="Always in the picture.")
+@click.option("--minutes", default=20, show_default=True, type=click.IntRange(1, 1440))
+@click.option("--fps", default=30.0, show_default=True, type=click.FloatRange(0.1, 1000))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@JSON_FILE
+def search(json_file: Path | None, **values: Any) -> int:
+    """The cost of rules that are asked of the past: of a frame, and of a camera's day."""
+    from tests.bench.search_cost import SearchOptions, searches
+
+    found = searches(SearchOptions(**values))
+    write_json(json_file, found)
+    show(tables.searches(values["objects"], found))
+    return 0
+
+
+@bench.command()
 @click.argument("model", type=InputPath())
 @click.option("--clip", type=InputPath(), help="[default: a drawn street]")
 @click.option(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.bench.providers import ProviderCost
     from tests.bench.recorder_cost import RecorderFound
     from tests.bench.rings import RingsFound
+    from tests.bench.search_cost import SearchCost
     from tests.bench.track_cost import TracksFound
 
 
@@ -85,6 +86,16 @@ def tracks(found: TracksFound) -> Table:
         ("in a file", f"{number(found.box_bytes)} bytes a box, {number(found.kbit_per_s)} kbit/s a source"),
     ]
     return Table(f"{number(found.boxes)} boxes in a picture", ("", ""), rows)
+
+
+def searches(objects: int, found: Sequence[SearchCost]) -> Table:
+    """Result of `python -m tests.bench search`."""
+    rows = [
+        (row.rule, str(row.events), f"{number(row.frame_us)} us", f"{number(row.day_s)} s", f"{number(row.speed)}")
+        for row in found
+    ]
+    title = f"{objects} objects, {found[0].frames} frames"
+    return Table(title, ("rule", "events", "CPU of a frame", "of a day", "times as fast as it was"), rows)
 
 
 def overhead(found: Overhead) -> Table:

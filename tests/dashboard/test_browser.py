@@ -215,6 +215,7 @@ def test_zone_by_mouse(world: World) -> None:
     page.keyboard.press("Enter")
     chosen = page.get_by_role("button", name="Zone zone-1")
     expect(chosen).to_be_visible()
+    expect(page.get_by_text("What it would have found")).to_have_count(0)  # the daemon serves no recordings
     _drag(page, (0.7, 0.1), (0.8, 0.12))  # a point
     _drag(page, (0.3, 0.5), (0.2, 0.5))  # an edge
     page.get_by_role("button", name="Undo").click()

@@ -108,10 +108,3 @@ def test_a_rule_is_asked_of_the_last_hour(rig: Watching, tmp_path: Path) -> None
         expect(past.get_by_text("The rule has changed since.")).to_have_count(0)
         expect(past.get_by_text(f"{count} events in ")).to_be_visible()
         assert complaints == []
-
-
-def test_a_daemon_that_serves_no_recordings_is_not_asked(tmp_path: Path) -> None:
-    with _browsing(tmp_path, RecordConfig()) as page:
-        page.locator(".rule-list").get_by_role("button", name="line").click()
-        page.get_by_role("button", name="Turn the direction round").wait_for()
-        assert page.get_by_text("What it would have found").count() == 0

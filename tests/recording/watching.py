@@ -104,13 +104,17 @@ class Watching(Rig):
         super().start(down_since)
         self.recorder.use_tracks(self.tracks.fd)
 
-    def show(self, seconds: float, *, objects: int = 0, drops: float = 0.0, **sent: Any) -> None:
+    def show(
+        self, seconds: float, *, objects: int = 0, drops: float = 0.0, lasts: float | None = None, **sent: Any
+    ) -> None:
         """Video with some objects in it.
 
         Args:
             drops: share of the frames that are dropped before they are analysed.
+            lasts: seconds for which the objects are there, by `send` after this; None for as long as this.
         """
-        frames = walk(self._random.randrange(1 << 30), objects=objects, fps=FPS, seconds=seconds + 1, classes=2)
+        length = (seconds if lasts is None else lasts) + 1
+        frames = walk(self._random.randrange(1 << 30), objects=objects, fps=FPS, seconds=length, classes=2)
         self._scene, self._drops = iter(frames if objects else ()), drops
         self.send(seconds, **sent)
 

@@ -8,6 +8,7 @@ that are not seen again within the time after which the tracker loses them are o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -19,6 +20,8 @@ from daemon.rule_config import RuleConfig
 from detectors.detections import TrackNews
 
 _NO_SETTINGS = TrackingSettings(1_000_000_000, 3)  # of a file that was begun before the source was tracked
+
+_NONE: AbstractSet[int] = frozenset()
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -51,6 +54,7 @@ class Replay:
         self._unsure: dict[int, int] = {}  # monotonic ns, until when a track must be seen
         self._has_lost = False
         self._frames = 0  # without one missing
+        self._down_at: int | None = None  # monotonic ns
 
     def open(self, head: TracksHead) -> bool:
         """The boxes of another recording follow; returns whether another run of the daemon made them."""
@@ -71,12 +75,30 @@ class Replay:
         """Frames are missing that were analysed."""
         self._has_lost = True
 
-    def observe(self, seen: SeenFrame) -> list[Found]:
+    def observe(self, seen: SeenFrame) -> Sequence[Found]:
         """The next frame of a tracked source."""
-        assert seen.tracks is not None  # noqa: S101 - the caller looks
-        tracks, now = seen.tracks, seen.frame.captured_ns
+        tracks = seen.tracks
+        assert tracks is not None  # noqa: S101 - the caller looks
+        ids = {*tracks.id.tolist()}
+        ids.discard(0)
+        if tracks.news is not None or self._has_lost or self._unsure or not ids <= self._known:
+            tracks, gone = self._noted(tracks, ids, seen.frame.captured_ns)
+        else:
+            gone = _NONE
+        self._frames += 1
+        if self._down_at is not None and seen.frame.captured_ns > self._down_at:  # it is up, and nobody has kept that
+            self._down_at = None
+            self._book.on_state(self._source, "up", seen.frame.captured_ns)
+        self._book.observe([seen.frame], [tracks], seen.served.labels)
+        found = self._taken()
+        if gone:
+            self._known -= gone
+            self._older &= self._known
+        return found
+
+    def _noted(self, tracks: SeenTracks, ids: set[int], now: int) -> tuple[SeenTracks, AbstractSet[int]]:
+        """The tracks for the rules, and the ids that never come back."""
         news = tracks.news
-        ids = {*tracks.id[tracks.id > 0].tolist()}
         gone = {*news.forgotten} if news else set[int]()
         if self._has_lost:
             self._has_lost = False
@@ -88,18 +110,18 @@ class Replay:
         whole = {id for id, boxes in news.earlier.items() if len(boxes) <= self._frames} if news else set[int]()
         self._older |= ids - self._known - whole
         self._known |= ids
-        self._frames += 1
-        self._book.observe([seen.frame], [tracks], seen.served.labels)
-        found = self._taken()
-        self._forget(gone)
-        return found
+        return tracks, gone
 
-    def change(self, change: StateChange) -> list[Found]:
+    def change(self, change: StateChange) -> Sequence[Found]:
         """The source has another state."""
+        if change.state in ("down", "stalled"):
+            self._down_at = self._down_at or change.monotonic
+        elif change.state in ("up", "ended"):
+            self._down_at = None
         self._book.on_state(self._source, change.state, change.monotonic)
         return self._taken()
 
-    def finish(self, now_ns: int) -> list[Found]:
+    def finish(self, now_ns: int) -> Sequence[Found]:
         """No more frames are asked, up to a monotonic time."""
         self._book.tick(now_ns)
         return self._taken()
@@ -117,11 +139,9 @@ class Replay:
         news = tracks.news or TrackNews({})
         return msgspec.structs.replace(tracks, news=TrackNews(news.earlier, news.lost, [*news.forgotten, *over]))
 
-    def _forget(self, gone: set[int]) -> None:
-        self._known -= gone
-        self._older &= self._known
-
-    def _taken(self) -> list[Found]:
+    def _taken(self) -> Sequence[Found]:
+        if not self._events:
+            return ()
         events = [*self._events]
         self._events.clear()
         return [Found(event, self._instance, self._is_partial(event)) for event in events]

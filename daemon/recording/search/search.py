@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from daemon.analytics.event_publisher import Identity, message_of
 from daemon.recording.index_reader import IndexReader
 from daemon.recording.records import Gap
@@ -35,7 +37,10 @@ def search(store: Store, index: IndexReader, asked: Asked, now: int) -> Iterator
         LookoutError: the store has nothing of the source, or cannot be read.
     """
     stored = StoredTracks(store, index, asked)
-    gaps = [row for row in index.timeline(asked.source, asked.begin, asked.end) if isinstance(row, Gap)]
+    rows = index.timeline(asked.source, asked.begin, asked.end)
+    if rows and isinstance(last := rows[-1], Gap):  # it goes on since it was last told of
+        rows[-1] = msgspec.structs.replace(last, end=max(last.end, asked.end))
+    gaps = [row for row in rows if isinstance(row, Gap)]
     return _Search(stored, Pictures(store, stored.files), gaps, asked, now).answers()
 
 
@@ -89,17 +94,28 @@ class _Search:
         elif last is not None:
             self._replay.lose()  # another model tracks now
         self._last = seen
-        unknown = self._labels.difference(seen.served.labels)
-        if unknown and at >= self._asked.begin:
-            raise SearchError(_no_label(sorted(unknown)[0], seen))
+        if self._labels and at >= self._asked.begin:
+            self._check_labels(seen)
         if lost > 0:
             self._replay.lose()
             yield from self._sight.missed(at, "boxes_lost", frames=lost, ends_at_frame=True)
         elif dropped > 0:
             yield from self._sight.missed(at, "dropped", frames=dropped, ends_at_frame=True)
-        else:
+        elif not self._sight.sees(at):
             yield from self._sight.saw(at)
-        yield from self._told(self._replay.observe(seen))
+        if found := self._replay.observe(seen):
+            yield from self._told(found)
+
+    def _check_labels(self, seen: SeenFrame) -> None:
+        """
+        Raises:
+            SearchError: the model does not have one of them.
+        """
+        if unknown := sorted(self._labels.difference(seen.served.labels)):
+            known = ", ".join(seen.served.labels)
+            raise SearchError(
+                f"rule.labels: the model that found the boxes has no label {unknown[0]!r}; it has {known}"
+            )
 
     def _missing(self, problem: Problem) -> Iterator[Answer]:
         yield from self._sight.missed(problem.facts.end, problem.cause, problem.detail)
@@ -126,8 +142,3 @@ class _Search:
             own = {name: getattr(message, name) for name in _OF_MESSAGES}
             picture = self._pictures.of(event.began, event.confirmed, same_stream=self._same_stream)
             yield PastEvent(**own, partial=one.partial, picture=picture)
-
-
-def _no_label(label: str, seen: SeenFrame) -> str:
-    known = ", ".join(seen.served.labels)
-    return f"rule.labels: the model that found the boxes has no label {label!r}; it has {known}"

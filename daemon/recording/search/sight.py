@@ -54,6 +54,14 @@ class Sight:
         self._is_explained = True  # why there was no frame just before
         self.unseen_ns = 0
 
+    def sees(self, at: int) -> bool:
+        """`saw`, where that has nothing to say, as for most frames; returns whether it has been done."""
+        step = at - self._at
+        if self._run or self._beside or not 0 < step <= _PAUSE_NS or (self._gaps and self._gaps[0].begin < at):
+            return False
+        self._at, self._usual, self._is_explained = at, step, False
+        return True
+
     def saw(self, at: int) -> Iterator[Unseen]:
         """A frame was analysed at a time, UTC ns, and none was lost before it."""
         step = at - self._at
