@@ -292,7 +292,7 @@ def test_pictures_in_the_list_are_small(review: Review) -> None:
     shown = "() => [...document.querySelectorAll('.thumb img')].filter((one) => one.naturalWidth).length > 4"
     tab.wait_for_function(shown)
     pictures = [size for url, size in sizes if "/snapshot" in url]
-    assert len(pictures) >= 5
+    assert len(pictures) >= 3
     whole = len(tab.request.get(f"{review.dashboard.url}/api/events/here/{review.played}/snapshot").body())
     sys.stdout.write(f"\n{len(pictures)} pictures of a list: {sum(pictures)} bytes; a whole one has {whole}\n")
     assert max(pictures) < whole / 20  # of noise, which is the worst
