@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import time_ns
@@ -13,12 +13,16 @@ import cv2
 import numpy as np
 
 from daemon.analytics.journal_file import JournalFile
+from daemon.recording.index import Claim, Index
+from daemon.recording.store import Store
 from lookoutd.messages import Event, EventAttribute
-from tests.support.browsing import OPERATE, PATIENCE_MS, Dashboard, chromium, login
+from tests.support.browsing import OPERATE, PATIENCE_MS, Dashboard, chromium
 from tests.support.daemon import DEMO_MODEL
+from tests.support.recorded import SECOND, clip, record
 from tests.support.served import TOKEN, Served, street
 
 if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext
     from playwright.sync_api import Page as Tab
 
 PAST, S = 1000, 1_000_000_000
@@ -28,22 +32,34 @@ INSTANCE = "5e551071"
 
 @dataclass
 class Review:
-    """Attributes:
-    tab: signed in with the role operate.
-    errors: that no script caught, and what the console complained of.
-    ids: of the past, oldest first.
+    """The source `yard` is off, and has events when it is on.
+
+    Attributes:
+        tab: signed in with the role operate.
+        ids: of the past of `street-1`, oldest first.
+        played, hevc, missing: events with a clip, with one in HEVC, and with one that was never recorded.
+        errors: that no script caught, and what the console complained of.
     """
 
     served: Served
     dashboard: Dashboard
     tab: Tab
     ids: list[str]
+    played: str
+    hevc: str
+    missing: str
     errors: list[str] = field(default_factory=list)
 
     def open(self, query: str = "source=street-1") -> Tab:
         self.tab.goto(f"{self.dashboard.url}/events?{query}")
         self.tab.locator(".event").first.wait_for()
         return self.tab
+
+
+def sign_in(context: BrowserContext, url: str, token: str) -> None:
+    """Without the pages, which would show live cameras."""
+    answer = context.request.post(f"{url}/api/login", data={"token": token}, headers={"Origin": url})
+    assert answer.ok, answer.text()
 
 
 def past(now: int) -> list[Event]:
@@ -60,8 +76,9 @@ def past(now: int) -> list[Event]:
             "box": (40.0, 20.0, 90.0, 90.0),
         }  # fmt: skip
         if phase < 2:
-            picture = f"/api/v1/events/{common['id']}/snapshot.jpg"
-            rows.append(Event(kind="zone", phase="entered", rule="door", snapshot=picture, **common))
+            path = f"/api/v1/events/{common['id']}/snapshot.jpg"
+            video = f"/api/v1/recordings/street-1/clip.mp4?event={common['id']}" if number >= PAST - 12 else None
+            rows.append(Event(kind="zone", phase="entered", rule="door", snapshot=path, clip=video, **common))
         elif number % 50 == 2:
             rows.append(
                 Event(kind="attribute", phase="settled", attribute=EventAttribute("coat", "red", 0.9), **common)
@@ -71,7 +88,7 @@ def past(now: int) -> list[Event]:
     return rows
 
 
-def _fill(folder: Path) -> list[str]:
+def fill(folder: Path) -> list[str]:
     """The journal, and pictures of the newest events."""
     now = time_ns()
     rows = past(now - 60 * S)
@@ -85,14 +102,32 @@ def _fill(folder: Path) -> list[str]:
     return [row.id for row in rows]
 
 
+def _record(folder: Path, clips: Path, events: Sequence[str]) -> None:
+    """A store with a clip in H.264 for the first event, and one in HEVC for the second."""
+    store = Store.init(folder)
+    with closing(store), closing(Index(store)) as index:
+        for number, (kind, event) in enumerate(zip(("h264", "hevc"), events)):
+            file = record(store, clip(clips, kind), at=100 * number * SECOND, source="street-1", claimed=True)
+            index.add_file(file)
+            index.put_claim(Claim("street-1", event, file.begin, file.end, "ready"))
+
+
 @contextmanager
-def reviewing(folder: Path) -> Iterator[Review]:
+def reviewing(folder: Path, clips: Path) -> Iterator[Review]:
+    """
+    Args:
+        folder: empty.
+        clips: of recordings, which are made once for all.
+    """
     from playwright.sync_api import expect, sync_playwright
 
-    ids = _fill(folder)
+    ids = fill(folder)
+    played, hevc, missing = [ids[PAST - 4 * pair] for pair in (1, 2, 3)]
+    _record(folder / "store", clips, [played, hevc])
     with ExitStack() as stack:
         sources = [
-            street("street-0", width=320, height=180, fps=5, objects=4, tracking=True, rules=[MIDDLE]),
+            street("yard", width=320, height=180, fps=5, objects=4, tracking=True, rules=[MIDDLE], enabled=False),
+            street("street-0", fps=1),
             street("street-1", fps=1),
         ]
         model = {"path": str(DEMO_MODEL), "backend": "cpu", "threads": 1}
@@ -100,7 +135,8 @@ def reviewing(folder: Path) -> Iterator[Review]:
             "journal": str(folder / "events.db"),
             "snapshots": {"folder": str(folder / "pictures")},
         }
-        served = stack.enter_context(Served(folder, sources=sources, model=model, events=events))
+        stores = {"stores": {"main": {"path": str(folder / "store"), "min_free_gib": 0}}, "port": 0, "mode": "off"}
+        served = stack.enter_context(Served(folder, sources=sources, model=model, events=events, record=stores))
         rows = [{"name": "here", "endpoint": served.lookout.endpoint, "http": served.url, "token": TOKEN}]
         (folder / "page").mkdir()
         dashboard = Dashboard(folder / "page", rows, keys={"state_folder": str(folder / "page" / "state")})
@@ -112,8 +148,8 @@ def reviewing(folder: Path) -> Iterator[Review]:
         )
         context.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
-        review = Review(served, dashboard, context.new_page(), ids)
+        review = Review(served, dashboard, context.new_page(), ids, played, hevc, missing)
         context.on("weberror", lambda error: review.errors.append(str(error.error)))
         context.on("console", lambda said: review.errors.append(said.text) if said.type == "error" else None)
-        login(review.tab, dashboard.url, OPERATE)
+        sign_in(context, dashboard.url, OPERATE)
         yield review

@@ -18,13 +18,12 @@ from daemon.dashboard.seen import SeenMarks
 from daemon.dashboard.seen_file import FILE
 from daemon.errors import ConfigError
 from daemon.redact import Secret
+from tests.dashboard.review import fill
 from tests.support.browsing import OPERATE, ROLES, VIEW, Dashboard
 from tests.support.clock import ManualClock
-from tests.support.daemon import DEMO_MODEL, wait_until
 from tests.support.page import Page, address_of
-from tests.support.served import Served, street
+from tests.support.served import Served
 
-_LINE = {"type": "line", "name": "middle", "points": [[0.5, 0.0], [0.5, 1.0]]}
 _TOKENS = [TokenConfig("screen", "view", Secret(VIEW)), TokenConfig("guard", "operate", Secret(OPERATE))]
 
 
@@ -172,13 +171,9 @@ def test_marks_survive_a_kill_of_the_page(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("seen")
-    sources = [
-        street(name, width=320, height=180, fps=8, objects=6, tracking=True, rules=[_LINE])
-        for name in ("street-0", "street-1")
-    ]
-    model = {"path": str(DEMO_MODEL), "backend": "cpu", "threads": 1}
+    fill(folder)
     events = {"journal": str(folder / "events.db"), "snapshots": {"folder": str(folder / "pictures")}}
-    with Served(folder, sources=sources, model=model, events=events) as found:
+    with Served(folder, events=events) as found:
         yield found
 
 
@@ -202,7 +197,6 @@ def _rows(page: Page, cookie: dict[str, str], **query: str) -> Any:
 
 def test_who_has_seen_an_event_is_told_to_all_and_filtered_by(page: Page) -> None:
     guard, screen = _login(page, OPERATE), _login(page, VIEW)
-    wait_until(lambda: len(_rows(page, screen)["events"]) >= 12, "something happened")
     ids = [row["id"] for row in _rows(page, screen, limit="12")["events"]]
     seen_ids = ids[1:11]
     with page.socket("/api/feed", cookie=screen["Cookie"]) as feed:
@@ -254,13 +248,7 @@ def test_a_small_picture_of_the_place_of_an_event(page: Page) -> None:
 
     guard = _login(page, OPERATE)
 
-    def pictured() -> dict[str, Any] | None:
-        rows = [row for row in _rows(page, guard, limit="100")["events"] if row["has_snapshot"] and row["box"]]
-        return rows[-1] if rows else None
-
-    wait_until(lambda: pictured() is not None, "an event has a picture")
-    event = pictured()
-    assert event is not None
+    event = next(row for row in _rows(page, guard)["events"] if row["has_snapshot"])
     path = f"/api/events/here/{event['id']}/snapshot"
 
     def picture(**query: str) -> Any:
@@ -268,9 +256,9 @@ def test_a_small_picture_of_the_place_of_an_event(page: Page) -> None:
         assert answer.is_success, answer.text
         return cv2.imdecode(np.frombuffer(answer.content, np.uint8), cv2.IMREAD_COLOR)
 
-    wait_until(lambda: page.client.get(path, headers=guard).is_success, "it is written")
-    assert picture().shape == (180, 320, 3)
+    assert picture().shape == (1080, 1920, 3)
     assert picture(width="160").shape == (90, 160, 3)
+    assert picture(width="4096").shape == (1080, 1920, 3)
     crop = picture(width="48", box=",".join(map(str, event["box"])))
     assert crop.shape[1] == 48
     assert abs(crop.shape[0] - 27) <= 1

@@ -218,8 +218,9 @@ def test_nobody_erases_the_work_of_another_in_silence(view: View) -> None:
 
 
 def _listed(tab: Tab) -> set[str]:
-    found: list[str] = tab.evaluate("() => [...document.querySelectorAll('.event a')].map((link) => link.href)")
-    return {href.rpartition("%2F")[2].rpartition("/")[2] for href in found}
+    script = "() => [...document.querySelectorAll('.event')].flatMap((row) => row.dataset.events.split(' '))"
+    found: list[str] = tab.evaluate(script)
+    return set(found)
 
 
 def test_what_happened_while_the_server_was_away_is_listed_afterwards(view: View) -> None:
@@ -238,7 +239,7 @@ def test_what_happened_while_the_server_was_away_is_listed_afterwards(view: View
     view.restart()
     wait_until(lambda: unseen <= _listed(tab), "all of it is listed")
     # A dialog closes on the list that it was opened from.
-    tab.locator(".event a").first.click()
+    tab.locator(".event-main").first.click()
     tab.get_by_role("dialog").wait_for()
     tab.keyboard.press("Escape")
     tab.get_by_role("dialog").wait_for(state="detached")

@@ -98,8 +98,10 @@ export default function Events({ route }) {
   const open = useRef(new Set()); // keys of cards whose group shows its cards
   const opened = useRef(null); // id of the event in the dialog
   const actions = useActions();
+  const zone = useMemo(zoneWords, []);
   useStore(marks);
-  const hrefOf = (event) => withQuery({ ...filters, event: `${event.daemon}/${event.id}` });
+  const plain = withQuery(filters);
+  const hrefOf = (event) => `${plain}${plain.includes("?") ? "&" : "?"}event=${encodeURIComponent(`${event.daemon}/${event.id}`)}`;
   const show = (event) => {
     opened.current = event.id;
     setQuery({ ...filters, event: `${event.daemon}/${event.id}` });
@@ -152,7 +154,7 @@ export default function Events({ route }) {
   };
   return html`
     <div class="bar"><h1>${t.events.title} <small>${t.review.live}</small></h1>
-      <p class="quiet">${t.review.zone(zoneWords())} <button type="button" class="plain" onClick=${() => setHelp(true)}>${t.review.keys} <kbd>?</kbd></button></p></div>
+      <p class="quiet">${t.review.zone(zone)} <button type="button" class="plain" onClick=${() => setHelp(true)}>${t.review.keys} <kbd>?</kbd></button></p></div>
     <${Filters} filters=${filters} events=${[...list.rows.values()]} set=${(changes) => setQuery({ ...filters, ...changes, event: "" })} />
     <${Troubles} list=${list} />
     ${!items.length && !list.busy && !list.failure && html`<${Empty} title=${t.events.none}><p>${t.events.noneHint}</p><//>`}
@@ -163,7 +165,7 @@ export default function Events({ route }) {
     ${list.cursor && !list.isFull && html`<button type="button" onClick=${() => list.older()} disabled=${list.busy}>${t.review.older}</button>`}
     <p class="said" role="status">${actions.said}</p>
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
-    ${path && html`<${Opened} path=${path} item=${inDialog} actions=${{ ...actions, show }} onClose=${() => back(withQuery(filters))} />`}`;
+    ${path && html`<${Opened} path=${path} item=${inDialog} actions=${{ ...actions, show }} onClose=${() => back(plain)} />`}`;
 }
 
 function Troubles({ list }) {

@@ -23,12 +23,22 @@ export const groupWords = (group) =>
 export const timeWords = ({ begin, end }) => t.review.range(format.timeOf(begin / 1e9), format.timeOf(end / 1e9));
 
 const day = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
-export const dayOf = (ns) => day.format(new Date(ns / 1e6));
+const QUARTER_NS = 900e9; // all zones differ by multiples of it
+const MOST_DAYS = 5000;
+const days = new Map();
+
+/** The date of a time, UTC ns. A thousand rows ask for it each time that they are drawn. */
+export function dayOf(ns) {
+  const quarter = Math.floor(ns / QUARTER_NS);
+  if (days.size > MOST_DAYS) days.clear();
+  if (!days.has(quarter)) days.set(quarter, day.format(new Date(ns / 1e6)));
+  return days.get(quarter);
+}
 
 /** The time zone of all that is shown, such as "Europe/Berlin (UTC+1)". */
-export function zoneWords(date = new Date()) {
+export function zoneWords() {
   const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
-  const parts = new Intl.DateTimeFormat("en", { timeZoneName: "shortOffset" }).formatToParts(date);
+  const parts = new Intl.DateTimeFormat("en", { timeZoneName: "shortOffset" }).formatToParts(new Date());
   const offset = parts.find((part) => part.type === "timeZoneName")?.value.replace("GMT", "UTC");
   return offset && offset !== timeZone ? `${timeZone} (${offset})` : timeZone;
 }
