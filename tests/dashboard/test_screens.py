@@ -281,3 +281,58 @@ def test_boxes_stay_a_moment_while_analysis_is_not_here_yet(screens: Screens) ->
     assert tab.evaluate(script) == [1, 1, 0]
     tab.close()
     assert screens.errors == []
+
+
+def test_the_page_can_be_installed_and_notifies_of_events(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/health")
+    found = tab.evaluate(
+        """async () => {
+          const link = document.querySelector("link[rel=manifest]");
+          const manifest = await (await fetch(link.href)).json();
+          const sizes = await Promise.all(manifest.icons.map(async ({ src, type }) => {
+            const image = await createImageBitmap(await (await fetch(src)).blob()).catch(() => ({ width: type }));
+            return image.width;
+          }));
+          return [manifest.display, manifest.start_url, sizes, Boolean(navigator.serviceWorker?.controller)];
+        }"""
+    )
+    assert found == ["standalone", "/", [192, 512, 512, "image/svg+xml"], False]
+    tab.evaluate(
+        """() => {
+          window.told = [];
+          window.Notification = class {
+            static permission = "default";
+            static async requestPermission() { return (this.permission = "granted"); }
+            constructor(title, options) { window.told.push([title, options.body]); }
+          };
+        }"""
+    )  # the browser's own asks a person
+    tab.locator(".tray-button").click()
+    switch = tab.get_by_role("switch", name="Notify me of events")
+    assert _problems(tab) == {}
+    switch.click()
+    expect(switch).to_be_checked()
+    event = {
+        "id": "1",
+        "source": "street-0",
+        "kind": "zone",
+        "phase": "entered",
+        "rule": "yard",
+        "label": "car",
+        "at": 1,
+    }
+    tell = "[document.hasFocus = () => false, document.hidden]"
+    tab.evaluate(f"() => {tell}")
+    tab.clock.install()
+    for number in range(3):
+        tab.evaluate(_TELL, {"kind": "event", "message": {**event, "id": str(number)}})
+    tab.clock.run_for(5000)
+    assert tab.evaluate("() => window.told") == [["car entered yard", "street-0, and 2 more"]]
+    tab.evaluate("() => Object.defineProperty(window, 'isSecureContext', { value: false })")
+    tab.locator(".tray-button").click()
+    tab.locator(".tray-button").click()
+    expect(tab.locator("#notify-why")).to_contain_text("with TLS alone")
+    expect(switch).to_be_disabled()
+    tab.close()

@@ -1,5 +1,6 @@
 // All words of the pages, in English, with those in texts/. A translation is other files of this form.
 import { cameraTools } from "./texts/camera.js";
+import { notifyTexts } from "./texts/notify.js";
 import { inWords, troubleTexts } from "./texts/troubles.js";
 import { viewTexts, wallTexts } from "./texts/wall.js";
 
@@ -114,6 +115,7 @@ export const t = {
   },
   views: viewTexts,
   cameraTools,
+  notify: notifyTexts,
   troubles: troubleTexts,
   inWords,
   camera: {
