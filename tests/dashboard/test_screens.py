@@ -336,3 +336,123 @@ def test_the_page_can_be_installed_and_notifies_of_events(screens: Screens) -> N
     expect(tab.locator("#notify-why")).to_contain_text("with TLS alone")
     expect(switch).to_be_disabled()
     tab.close()
+
+
+def _at(tab: Tab, x: float, y: float) -> tuple[float, float]:
+    box = tab.locator(".editor-picture svg").bounding_box()
+    assert box is not None
+    return box["x"] + x * box["width"], box["y"] + y * box["height"]
+
+
+def _rules(screens: Screens, source: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = screens.server.get(f"/api/sources/here/{source}/config")["config"]["rules"]
+    return found
+
+
+def test_the_editor_does_what_hands_do(screens: Screens) -> None:
+    """Double clicks, Ctrl-Z, Escape, another tool, and fingers."""
+    from playwright.sync_api import expect
+
+    tab = screens.open("/rules/here/street-2")
+    tab.get_by_role("button", name="Line", exact=True).click()
+    tab.mouse.click(*_at(tab, 0.2, 0.2))
+    tab.mouse.dblclick(*_at(tab, 0.8, 0.8))  # ends the line, and is one point
+    expect(tab.get_by_role("button", name="Line line-1")).to_be_visible()
+    expect(tab.locator(".point")).to_have_count(2)
+    tab.get_by_role("button", name="Zone", exact=True).click()
+    tab.mouse.click(*_at(tab, 0.3, 0.3))
+    tab.mouse.click(*_at(tab, 0.5, 0.3))
+    tab.keyboard.press("Enter")
+    expect(tab.get_by_role("alert")).to_have_text("It needs 3 points or more.")
+    tab.keyboard.press("Control+z")  # a point of what is drawn, and not the line
+    expect(tab.locator(".shape.is-new .point")).to_have_count(1)
+    expect(tab.get_by_role("button", name="Line line-1")).to_be_visible()
+    with tab.expect_event("dialog") as asked:
+        tab.once("dialog", lambda dialog: dialog.dismiss())
+        tab.get_by_role("button", name="Gate", exact=True).click()
+    assert "Give up" in asked.value.message
+    tab.keyboard.press("Enter")
+    expect(tab.locator(".shape.is-new .point")).to_have_count(1)
+    tab.locator(".editor-picture svg").focus()
+    tab.keyboard.press("Escape")
+    expect(tab.get_by_role("alert")).to_have_count(0)
+    expect(tab.locator(".shape.is-new")).to_have_count(0)
+    tab.evaluate("() => { window.onbeforeunload = null; window.confirm = () => true; }")
+    tab.close()
+    context = screens.context.browser.new_context(
+        viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True
+    )
+    phone = context.new_page()
+    phone.goto(f"{screens.server.url}/rules/here/street-2")
+    phone.get_by_role("button", name="Zone", exact=True).tap()
+    for x, y in ((0.2, 0.2), (0.8, 0.2), (0.5, 0.8)):
+        phone.touchscreen.tap(*_at(phone, x, y))
+    phone.get_by_role("button", name="Done").tap()
+    expect(phone.get_by_role("button", name="Zone zone-1")).to_be_visible()
+    small = phone.evaluate(
+        """() => [...document.querySelectorAll("main button, main .button, main select, .reach")]
+          .map((one) => [one.className || one.textContent, one.getBoundingClientRect()])
+          .filter(([, { width, height }]) => height && Math.min(height, width) < 43.9).map(([name]) => name)"""
+    )
+    assert small == []
+    assert phone.evaluate("() => document.documentElement.scrollWidth") <= 390
+    context.close()
+
+
+_NIGHT = {"active": "mon-fri 22:00-06:00", "timezone": "Europe/Berlin"}
+
+
+def test_all_of_a_rule_is_in_the_editor(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    long = "n" * 64
+    rules = [
+        {"type": "object", "name": "any-car", "labels": ["dark"]},
+        {"type": "line", "name": "kerb", "points": [[0.5, 0], [0.5, 1]], "min_area": 0.01, **_NIGHT},
+        {"type": "line", "name": long, "points": [[0.4, 0], [0.4, 1]]},
+    ]
+    change = {"rules": rules, "tracking": True}
+    answer = screens.served.client.patch("/api/v1/sources/street-3", json=change)
+    assert answer.is_success, answer.text
+    tab = screens.open("/rules/here/street-3")
+    expect(tab.locator(".rule-list")).to_contain_text("any-car")
+    kerb = tab.get_by_role("button", name="Line kerb")
+    expect(kerb).to_contain_text("Its hours are not looked at.")
+    kerb.click()
+    expect(tab.get_by_label("Times")).to_have_value(_NIGHT["active"])
+    expect(tab.get_by_label("Box from")).to_have_value("1")
+    area = tab.get_by_label("Box up to")
+    area.fill("a lot")
+    area.press("Enter")
+    expect(tab.get_by_role("alert")).to_have_text("This is no number.")
+    assert _problems(tab) == {}
+    area.fill("12,5")
+    area.press("Enter")
+    expect(tab.get_by_role("alert")).to_have_count(0)
+    tab.get_by_role("button", name="Object any-car").click()
+    tab.get_by_label("Labels").fill("bright")
+    tab.get_by_label("Labels").press("Enter")
+    tab.get_by_role("button", name="Save rules").click()
+    expect(tab.get_by_text("The rules are saved and apply now.").first).to_be_visible()
+    saved = {rule["name"]: rule for rule in _rules(screens, "street-3")}
+    assert (saved["any-car"]["labels"], saved["kerb"]["max_area"]) == (["bright"], 0.125)
+    assert (saved["kerb"]["active"], saved["kerb"]["min_area"]) == (_NIGHT["active"], 0.01)
+    assert tab.evaluate("() => document.documentElement.scrollWidth") <= 1280  # whatever a rule is called
+    tab.close()
+
+
+def test_a_key_that_is_taken_out_of_more_keys_is_gone(screens: Screens) -> None:
+    def config() -> dict[str, Any]:
+        found: dict[str, Any] = screens.server.get("/api/sources/here/tower-0/config")["config"]
+        return found
+
+    usual = config()["seed"]
+    assert screens.served.client.patch("/api/v1/sources/tower-0", json={"seed": 77}).is_success
+    tab = screens.open("/sources?change=here%2Ftower-0")
+    tab.get_by_text("More keys").click()
+    tab.get_by_label("More keys").fill("{}")
+    tab.get_by_role("button", name="Check").click()
+    tab.get_by_role("button", name="Save").click()
+    tab.get_by_role("dialog").wait_for(state="detached")
+    assert config()["seed"] == usual
+    tab.close()
