@@ -456,3 +456,72 @@ def test_a_key_that_is_taken_out_of_more_keys_is_gone(screens: Screens) -> None:
     tab.get_by_role("dialog").wait_for(state="detached")
     assert config()["seed"] == usual
     tab.close()
+
+
+def test_what_counts_as_trouble_is_steady(screens: Screens) -> None:
+    """A camera that is tried again and again is one trouble; one that has just begun is none."""
+    row = {"daemon": "here", "id": "cam", "enabled": True, "reason": None}
+    daemon = {"name": "here", "state": "up", "since": 0, "reason": None, "stores": []}
+    states: list[dict[str, Any]] = [
+        {"state": "connecting", "trouble": {"since": 95, "reason": None, "retry_at": None}},
+        {"state": "connecting", "trouble": {"since": 80, "reason": None, "retry_at": None}},
+        {"state": "down", "trouble": {"since": 80, "reason": "[Errno 113] No route to host", "retry_at": 104}},
+        {"state": "connecting", "trouble": {"since": 80, "reason": "[Errno 113] No route to host", "retry_at": None}},
+        {"state": "up", "trouble": None, "reason": "at 5 of 25 frames/s"},
+    ]
+    away = {**daemon, "state": "away", "reason": "[Errno 111] Connection refused", "since": 90}
+    tab = screens.open("/health")
+    found = tab.evaluate(
+        """async ([rows, daemon, away]) => {
+          const { troublesOf } = await import("/static/troubles.js");
+          const given = { connection: { open: true, tries: 0 }, slowRows: [] };
+          const say = (daemonRows, sourceRows) => troublesOf({ ...given, daemonRows, sourceRows }, 100)
+            .map(({ title, words, since, retryAt, isNote }) => [title, words, since, retryAt, isNote]);
+          return [...rows.map((row) => say([daemon], [row])), say([away], rows)];
+        }""",
+        [[{**row, **state} for state in states], daemon, away],
+    )
+    route = "there is no way to that address (no route)"
+    assert found == [
+        [],
+        [["Camera cam", "Connecting, and nothing came yet", 80, None, False]],
+        [["Camera cam", f"Down: {route}", 80, 104, False]],
+        [["Camera cam", f"Connecting: {route}", 80, None, False]],
+        [["Camera cam", "Up, but at 5 of 25 frames/s", None, None, True]],
+        [["Daemon here", "Away: nothing answers there (connection refused)", 90, None, False]],
+    ]
+    tab.close()
+
+
+def test_a_camera_that_changes_its_size_changes_its_tile(screens: Screens) -> None:
+    tab = screens.context.new_page()
+    tab.route(
+        "**/api/still/here/street-0", lambda route: route.continue_(url=route.request.url.replace("street", "tower"))
+    )
+    tab.goto(screens.server.url + "/?live=off")
+    tab.wait_for_function(
+        """() => {
+          const box = document.querySelector("img[alt='Camera street-0']")?.closest(".picture").getBoundingClientRect();
+          return box && Math.abs(box.width / box.height - 9 / 16) < 0.02;
+        }"""
+    )
+    tab.close()
+
+
+def test_an_address_that_leads_nowhere_is_said_to(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/camera/only-a-daemon")
+    expect(tab.locator("main")).to_contain_text("This address leads nowhere.")
+    assert screens.server.client.get("/nowhere").status_code == 404
+    answer = screens.server.client.get("/api/nowhere")
+    assert (answer.status_code, answer.json()) == (404, {"error": "no such address"})
+    # On a phone each row of the sources has its actions on the screen.
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.goto(screens.server.url + "/sources")
+    remove = tab.get_by_role("button", name="Remove").first
+    remove.wait_for()
+    box = remove.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 390
+    tab.close()
