@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ _HOUR_NS = 3_600_000_000_000
 _MINUTE_NS = 60_000_000_000
 _MAX_SAMPLES = 1200  # of an hour
 _MIN_STEP_NS = _HOUR_NS // _MAX_SAMPLES
+_GAP = 3.0  # usual distances between two samples: more is a gap
 _MAX_POINTS = 6000  # of one source
 _POINT_NS = 150_000_000  # between two points of a track
 _CAUSES = Dropped.__struct_fields__
@@ -22,12 +25,16 @@ class _Sample:
     """The figures of one report that the page draws; a few hundred bytes, however many sources there are.
 
     Attributes:
+        instance: the daemon's run, whose counters begin at 0.
+        interval_s: between two reports.
         latency: 50th and 99th percentile, ms, by stage.
         dropped: frames of all sources, by cause.
         gpu: of the first GPU, by name of the series.
     """
 
     at: int
+    instance: str
+    interval_s: float
     fps: float
     cpu_percent: float
     rss_bytes: int
@@ -48,10 +55,12 @@ class Figures:
 
     def add(self, metrics: Metrics) -> None:
         if self.last is not None and self.last.instance != metrics.instance:
-            self._samples.clear()  # counters begin again
-            self._minute.clear()
+            self._minute.clear()  # counters begin again
         self.last, at = metrics, metrics.at
-        if not self._samples or at - self._samples[-1].at >= _MIN_STEP_NS:
+        while self._samples and self._samples[-1].at > at:
+            self._samples.pop()  # the clock was set back
+        last = self._samples[-1] if self._samples else None
+        if last is None or at - last.at >= _MIN_STEP_NS or last.instance != metrics.instance:
             self._samples.append(_sample(metrics))
             self._minute.append((at, {source: row.dropped for source, row in metrics.sources.items()}))
         while len(self._samples) > _MAX_SAMPLES or at - self._samples[0].at > _HOUR_NS:
@@ -73,34 +82,39 @@ class Figures:
         return {cause: round(count / minutes, 1) for cause, count in gone.items() if count > 0}
 
     def document(self) -> dict[str, Any]:
-        """Series over the last hour, and the last message."""
-        rows = [*self._samples]
+        """Series over the last hour, and the last message. Where no report came, there is a moment without values."""
+        rows = _with_gaps([*self._samples])
         series: dict[str, Any] = {
-            "t": [row.at / 1e9 for row in rows],
-            "fps": [row.fps for row in rows],
-            "latency_p50_ms": [_percentile(row, "total", 0) for row in rows],
-            "latency_p99_ms": [_percentile(row, "total", 1) for row in rows],
-            "dropped_per_s": _rates(rows),
-            "cpu_percent": [row.cpu_percent for row in rows],
-            "memory": [row.rss_bytes for row in rows],
-            "outbox": [row.outbox for row in rows],
+            "t": [round(at, 3) for at, _ in rows],
+            "fps": [row and row.fps for _, row in rows],
+            "latency_p50_ms": [row and _percentile(row, "total", 0) for _, row in rows],
+            "latency_p99_ms": [row and _percentile(row, "total", 1) for _, row in rows],
+            "dropped_per_s": _rates([row for _, row in rows]),
+            "cpu_percent": [row and row.cpu_percent for _, row in rows],
+            "memory": [row and row.rss_bytes for _, row in rows],
+            "outbox": [row and row.outbox for _, row in rows],
         }
-        stages = sorted({stage for row in rows for stage in row.latency} - {"total"})
+        stages = sorted({stage for _, row in rows if row for stage in row.latency} - {"total"})
         series["stages"] = {
-            stage: {name: [_percentile(row, stage, place) for row in rows] for place, name in enumerate(("p50", "p99"))}
+            stage: {
+                name: [row and _percentile(row, stage, place) for _, row in rows]
+                for place, name in enumerate(("p50", "p99"))
+            }
             for stage in stages
         }
         for place, name in enumerate(_GPU):
-            series[name] = [row.gpu[place] for row in rows]
+            series[name] = [row and row.gpu[place] for _, row in rows]
         processes = [self.last.process] if self.last else []
         return {"series": series, "drops": self._drops(), "processes": processes, "metrics": self.last}
 
     def _drops(self) -> dict[str, int]:
-        """By cause, over the last hour, of all sources."""
-        if not self._samples:
-            return {}
-        first, last = self._samples[0].dropped, self._samples[-1].dropped
-        gone = {cause: now - before for cause, before, now in zip(_CAUSES, first, last)}
+        """By cause, over the last hour, of all sources and of all runs of the daemon."""
+        gone = dict.fromkeys(_CAUSES, 0)
+        rows = [*self._samples]
+        for before, now in itertools.pairwise(rows):
+            earlier = before.dropped if before.instance == now.instance else (0,) * len(_CAUSES)
+            for cause, first, last in zip(_CAUSES, earlier, now.dropped):
+                gone[cause] += max(0, last - first)
         return {cause: count for cause, count in gone.items() if count > 0}
 
 
@@ -175,6 +189,8 @@ def _sample(metrics: Metrics) -> _Sample:
     found = [None if gpu is None else getattr(gpu, field) for field in _GPU.values()]
     return _Sample(
         at=metrics.at,
+        instance=metrics.instance,
+        interval_s=metrics.interval_s,
         fps=metrics.fps,
         cpu_percent=metrics.process.cpu_percent,
         rss_bytes=metrics.process.rss_bytes,
@@ -193,13 +209,29 @@ def _percentile(row: _Sample, stage: str, place: int) -> float | None:
     return row.latency[stage][place] if stage in row.latency else None
 
 
-def _rates(rows: list[_Sample]) -> list[float | None]:
+def _with_gaps(rows: Sequence[_Sample]) -> list[tuple[float, _Sample | None]]:
+    """Samples with their times, UTC, s; and a moment without one in each gap, so that nothing is drawn across."""
+    found: list[tuple[float, _Sample | None]] = []
+    for number, row in enumerate(rows):
+        before = rows[number - 1] if number else None
+        if before is not None:
+            apart = (row.at - before.at) / 1e9
+            usual = max(row.interval_s, before.interval_s, _MIN_STEP_NS / 1e9)
+            if apart > _GAP * usual or row.instance != before.instance:
+                found.append((before.at / 1e9 + apart / 2, None))
+        found.append((row.at / 1e9, row))
+    return found
+
+
+def _rates(rows: Sequence[_Sample | None]) -> list[float | None]:
     """Dropped frames a second between each sample and the one before."""
-    totals = [sum(row.dropped) for row in rows]
     rates: list[float | None] = [None] * min(1, len(rows))
-    for number in range(1, len(rows)):
-        seconds = (rows[number].at - rows[number - 1].at) / 1e9
-        rates.append(round(max(0, totals[number] - totals[number - 1]) / seconds, 2) if seconds > 0 else None)
+    for before, now in itertools.pairwise(rows):
+        seconds = (now.at - before.at) / 1e9 if before and now else 0.0
+        if before is None or now is None or seconds <= 0:
+            rates.append(None)
+        else:
+            rates.append(round(max(0, sum(now.dropped) - sum(before.dropped)) / seconds, 2))
     return rates
 
 

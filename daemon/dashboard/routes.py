@@ -88,6 +88,7 @@ class PageRoutes:
             WebSocketRoute("/api/feed", self._feed),
             WebSocketRoute("/api/live/{d}/{s}", self._live),
         ]
+        routes.append(Route("/{path:path}", self._missing, methods=["GET"]))  # after all others
         guard = Middleware(Guard, config=self._config, sessions=self._sessions, cookie=self._cookie)
         handlers: dict[Any, Any] = {HTTPException: _failed, AwayError: _away}
         app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(Framing), guard])
@@ -98,6 +99,14 @@ class PageRoutes:
 
     async def _index(self, request: Request) -> Response:
         return self._files.answer(request, "index.html")
+
+    async def _missing(self, request: Request) -> Response:
+        """The page, which says that this address leads nowhere; programs get a line."""
+        if request.url.path.startswith(("/api/", "/static/")):
+            raise HTTPException(404, "no such address")
+        answer = self._files.answer(request, "index.html")
+        answer.status_code = 404
+        return answer
 
     async def _static(self, request: Request) -> Response:
         return self._files.answer(request, request.path_params["name"])

@@ -90,7 +90,29 @@ def test_drops_are_those_of_the_last_minute_and_hour() -> None:
     assert figures.drops_per_minute("none") == {}
     assert figures.document()["drops"] == {"superseded": 2 * 95}
     figures.add(_metrics(300, 7, instance="b"))
-    assert figures.document()["drops"] == figures.drops_per_minute("cam-0") == {}
+    assert figures.drops_per_minute("cam-0") == {}  # it cannot be known yet
+    assert figures.document()["drops"] == {"superseded": 2 * (95 + 7)}
+
+
+def test_history_goes_over_a_restart_and_shows_gaps() -> None:
+    figures = Figures()
+    for second in range(0, 60, 3):
+        figures.add(_metrics(second, 10 * second))
+    for second in range(120, 150, 3):  # away for a minute
+        figures.add(_metrics(second, 10 * (second - 120), instance="b"))
+    for second in range(210, 240, 3):  # the same run: its reports did not come
+        figures.add(_metrics(second, 10 * (second - 120), instance="b"))
+    series = figures.document()["series"]
+    assert series["t"] == sorted(series["t"])
+    assert (series["t"][0], series["t"][-1], len(series["t"])) == (0, 237, 20 + 10 + 10 + 2)
+    gaps = [at for at, fps in zip(series["t"], series["fps"]) if fps is None]
+    assert gaps == [(57 + 120) / 2, (147 + 210) / 2]
+    # No rate across a gap: 20 frames/s of two sources while reports came.
+    rates = [rate for rate in series["dropped_per_s"] if rate is not None]
+    assert set(rates) == {20.0}
+    assert len(rates) == 19 + 9 + 9
+    figures.add(_metrics(30, 0, instance="b"))  # the clock is set back
+    assert figures.document()["series"]["t"][-1] == 30
 
 
 def _detections(at_s: float, tracks: range, instance: str = "a") -> Detections:

@@ -281,3 +281,247 @@ def test_boxes_stay_a_moment_while_analysis_is_not_here_yet(screens: Screens) ->
     assert tab.evaluate(script) == [1, 1, 0]
     tab.close()
     assert screens.errors == []
+
+
+def test_the_page_can_be_installed_and_notifies_of_events(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/health")
+    found = tab.evaluate(
+        """async () => {
+          const link = document.querySelector("link[rel=manifest]");
+          const manifest = await (await fetch(link.href)).json();
+          const sizes = await Promise.all(manifest.icons.map(async ({ src, type }) => {
+            const image = await createImageBitmap(await (await fetch(src)).blob()).catch(() => ({ width: type }));
+            return image.width;
+          }));
+          return [manifest.display, manifest.start_url, sizes, Boolean(navigator.serviceWorker?.controller)];
+        }"""
+    )
+    assert found == ["standalone", "/", [192, 512, 512, "image/svg+xml"], False]
+    tab.evaluate(
+        """() => {
+          window.told = [];
+          window.Notification = class {
+            static permission = "default";
+            static async requestPermission() { return (this.permission = "granted"); }
+            constructor(title, options) { window.told.push([title, options.body]); }
+          };
+        }"""
+    )  # the browser's own asks a person
+    tab.locator(".tray-button").click()
+    switch = tab.get_by_role("switch", name="Notify me of events")
+    assert _problems(tab) == {}
+    switch.click()
+    expect(switch).to_be_checked()
+    event = {
+        "id": "1",
+        "source": "street-0",
+        "kind": "zone",
+        "phase": "entered",
+        "rule": "yard",
+        "label": "car",
+        "at": 1,
+    }
+    tell = "[document.hasFocus = () => false, document.hidden]"
+    tab.evaluate(f"() => {tell}")
+    tab.clock.install()
+    for number in range(3):
+        tab.evaluate(_TELL, {"kind": "event", "message": {**event, "id": str(number)}})
+    tab.clock.run_for(5000)
+    assert tab.evaluate("() => window.told") == [["car entered yard", "street-0, and 2 more"]]
+    tab.evaluate("() => Object.defineProperty(window, 'isSecureContext', { value: false })")
+    tab.locator(".tray-button").click()
+    tab.locator(".tray-button").click()
+    expect(tab.locator("#notify-why")).to_contain_text("with TLS alone")
+    expect(switch).to_be_disabled()
+    tab.close()
+
+
+def _at(tab: Tab, x: float, y: float) -> tuple[float, float]:
+    box = tab.locator(".editor-picture svg").bounding_box()
+    assert box is not None
+    return box["x"] + x * box["width"], box["y"] + y * box["height"]
+
+
+def _rules(screens: Screens, source: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = screens.server.get(f"/api/sources/here/{source}/config")["config"]["rules"]
+    return found
+
+
+def test_the_editor_does_what_hands_do(screens: Screens) -> None:
+    """Double clicks, Ctrl-Z, Escape, another tool, and fingers."""
+    from playwright.sync_api import expect
+
+    tab = screens.open("/rules/here/street-2")
+    tab.get_by_role("button", name="Line", exact=True).click()
+    tab.mouse.click(*_at(tab, 0.2, 0.2))
+    tab.mouse.dblclick(*_at(tab, 0.8, 0.8))  # ends the line, and is one point
+    expect(tab.get_by_role("button", name="Line line-1")).to_be_visible()
+    expect(tab.locator(".point")).to_have_count(2)
+    tab.get_by_role("button", name="Zone", exact=True).click()
+    tab.mouse.click(*_at(tab, 0.3, 0.3))
+    tab.mouse.click(*_at(tab, 0.5, 0.3))
+    tab.keyboard.press("Enter")
+    expect(tab.get_by_role("alert")).to_have_text("It needs 3 points or more.")
+    tab.keyboard.press("Control+z")  # a point of what is drawn, and not the line
+    expect(tab.locator(".shape.is-new .point")).to_have_count(1)
+    expect(tab.get_by_role("button", name="Line line-1")).to_be_visible()
+    with tab.expect_event("dialog") as asked:
+        tab.once("dialog", lambda dialog: dialog.dismiss())
+        tab.get_by_role("button", name="Gate", exact=True).click()
+    assert "Give up" in asked.value.message
+    tab.keyboard.press("Enter")
+    expect(tab.locator(".shape.is-new .point")).to_have_count(1)
+    tab.locator(".editor-picture svg").focus()
+    tab.keyboard.press("Escape")
+    expect(tab.get_by_role("alert")).to_have_count(0)
+    expect(tab.locator(".shape.is-new")).to_have_count(0)
+    tab.evaluate("() => { window.onbeforeunload = null; window.confirm = () => true; }")
+    tab.close()
+    context = screens.context.browser.new_context(
+        viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True
+    )
+    phone = context.new_page()
+    phone.goto(f"{screens.server.url}/rules/here/street-2")
+    phone.get_by_role("button", name="Zone", exact=True).tap()
+    for x, y in ((0.2, 0.2), (0.8, 0.2), (0.5, 0.8)):
+        phone.touchscreen.tap(*_at(phone, x, y))
+    phone.get_by_role("button", name="Done").tap()
+    expect(phone.get_by_role("button", name="Zone zone-1")).to_be_visible()
+    small = phone.evaluate(
+        """() => [...document.querySelectorAll("main button, main .button, main select, .reach")]
+          .map((one) => [one.className || one.textContent, one.getBoundingClientRect()])
+          .filter(([, { width, height }]) => height && Math.min(height, width) < 43.9).map(([name]) => name)"""
+    )
+    assert small == []
+    assert phone.evaluate("() => document.documentElement.scrollWidth") <= 390
+    context.close()
+
+
+_NIGHT = {"active": "mon-fri 22:00-06:00", "timezone": "Europe/Berlin"}
+
+
+def test_all_of_a_rule_is_in_the_editor(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    long = "n" * 64
+    rules = [
+        {"type": "object", "name": "any-car", "labels": ["dark"]},
+        {"type": "line", "name": "kerb", "points": [[0.5, 0], [0.5, 1]], "min_area": 0.01, **_NIGHT},
+        {"type": "line", "name": long, "points": [[0.4, 0], [0.4, 1]]},
+    ]
+    change = {"rules": rules, "tracking": True}
+    answer = screens.served.client.patch("/api/v1/sources/street-3", json=change)
+    assert answer.is_success, answer.text
+    tab = screens.open("/rules/here/street-3")
+    expect(tab.locator(".rule-list")).to_contain_text("any-car")
+    kerb = tab.get_by_role("button", name="Line kerb")
+    expect(kerb).to_contain_text("Its hours are not looked at.")
+    kerb.click()
+    expect(tab.get_by_label("Times")).to_have_value(_NIGHT["active"])
+    expect(tab.get_by_label("Box from")).to_have_value("1")
+    area = tab.get_by_label("Box up to")
+    area.fill("a lot")
+    area.press("Enter")
+    expect(tab.get_by_role("alert")).to_have_text("This is no number.")
+    assert _problems(tab) == {}
+    area.fill("12,5")
+    area.press("Enter")
+    expect(tab.get_by_role("alert")).to_have_count(0)
+    tab.get_by_role("button", name="Object any-car").click()
+    tab.get_by_label("Labels").fill("bright")
+    tab.get_by_label("Labels").press("Enter")
+    tab.get_by_role("button", name="Save rules").click()
+    expect(tab.get_by_text("The rules are saved and apply now.").first).to_be_visible()
+    saved = {rule["name"]: rule for rule in _rules(screens, "street-3")}
+    assert (saved["any-car"]["labels"], saved["kerb"]["max_area"]) == (["bright"], 0.125)
+    assert (saved["kerb"]["active"], saved["kerb"]["min_area"]) == (_NIGHT["active"], 0.01)
+    assert tab.evaluate("() => document.documentElement.scrollWidth") <= 1280  # whatever a rule is called
+    tab.close()
+
+
+def test_a_key_that_is_taken_out_of_more_keys_is_gone(screens: Screens) -> None:
+    def config() -> dict[str, Any]:
+        found: dict[str, Any] = screens.server.get("/api/sources/here/tower-0/config")["config"]
+        return found
+
+    usual = config()["seed"]
+    assert screens.served.client.patch("/api/v1/sources/tower-0", json={"seed": 77}).is_success
+    tab = screens.open("/sources?change=here%2Ftower-0")
+    tab.get_by_text("More keys").click()
+    tab.get_by_label("More keys").fill("{}")
+    tab.get_by_role("button", name="Check").click()
+    tab.get_by_role("button", name="Save").click()
+    tab.get_by_role("dialog").wait_for(state="detached")
+    assert config()["seed"] == usual
+    tab.close()
+
+
+def test_what_counts_as_trouble_is_steady(screens: Screens) -> None:
+    """A camera that is tried again and again is one trouble; one that has just begun is none."""
+    row = {"daemon": "here", "id": "cam", "enabled": True, "reason": None}
+    daemon = {"name": "here", "state": "up", "since": 0, "reason": None, "stores": []}
+    states: list[dict[str, Any]] = [
+        {"state": "connecting", "trouble": {"since": 95, "reason": None, "retry_at": None}},
+        {"state": "connecting", "trouble": {"since": 80, "reason": None, "retry_at": None}},
+        {"state": "down", "trouble": {"since": 80, "reason": "[Errno 113] No route to host", "retry_at": 104}},
+        {"state": "connecting", "trouble": {"since": 80, "reason": "[Errno 113] No route to host", "retry_at": None}},
+        {"state": "up", "trouble": None, "reason": "at 5 of 25 frames/s"},
+    ]
+    away = {**daemon, "state": "away", "reason": "[Errno 111] Connection refused", "since": 90}
+    tab = screens.open("/health")
+    found = tab.evaluate(
+        """async ([rows, daemon, away]) => {
+          const { troublesOf } = await import("/static/troubles.js");
+          const given = { connection: { open: true, tries: 0 }, slowRows: [] };
+          const say = (daemonRows, sourceRows) => troublesOf({ ...given, daemonRows, sourceRows }, 100)
+            .map(({ title, words, since, retryAt, isNote }) => [title, words, since, retryAt, isNote]);
+          return [...rows.map((row) => say([daemon], [row])), say([away], rows)];
+        }""",
+        [[{**row, **state} for state in states], daemon, away],
+    )
+    route = "there is no way to that address (no route)"
+    assert found == [
+        [],
+        [["Camera cam", "Connecting, and nothing came yet", 80, None, False]],
+        [["Camera cam", f"Down: {route}", 80, 104, False]],
+        [["Camera cam", f"Connecting: {route}", 80, None, False]],
+        [["Camera cam", "Up, but at 5 of 25 frames/s", None, None, True]],
+        [["Daemon here", "Away: nothing answers there (connection refused)", 90, None, False]],
+    ]
+    tab.close()
+
+
+def test_a_camera_that_changes_its_size_changes_its_tile(screens: Screens) -> None:
+    tab = screens.context.new_page()
+    tab.route(
+        "**/api/still/here/street-0", lambda route: route.continue_(url=route.request.url.replace("street", "tower"))
+    )
+    tab.goto(screens.server.url + "/?live=off")
+    tab.wait_for_function(
+        """() => {
+          const box = document.querySelector("img[alt='Camera street-0']")?.closest(".picture").getBoundingClientRect();
+          return box && Math.abs(box.width / box.height - 9 / 16) < 0.02;
+        }"""
+    )
+    tab.close()
+
+
+def test_an_address_that_leads_nowhere_is_said_to(screens: Screens) -> None:
+    from playwright.sync_api import expect
+
+    tab = screens.open("/camera/only-a-daemon")
+    expect(tab.locator("main")).to_contain_text("This address leads nowhere.")
+    assert screens.server.client.get("/nowhere").status_code == 404
+    answer = screens.server.client.get("/api/nowhere")
+    assert (answer.status_code, answer.json()) == (404, {"error": "no such address"})
+    # On a phone each row of the sources has its actions on the screen.
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.goto(screens.server.url + "/sources")
+    remove = tab.get_by_role("button", name="Remove").first
+    remove.wait_for()
+    box = remove.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 390
+    tab.close()

@@ -18,7 +18,7 @@ function optionsOf(width, lines) {
     legend: { show: false },
     cursor: { points: { size: 6 }, y: false },
     scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 1) * 1.08)] } },
-    axes: [{ ...axis, space: 70 }, { ...axis, size: 44, space: 28 }],
+    axes: [{ ...axis, space: 70, values: (_, splits) => splits.map((at, index) => (at % 60 || splits[index + 1] - at < 60 ? format.timeOf(at) : format.hourOf(at))) }, { ...axis, size: 44, space: 28 }],
     series: [{}, ...lines.map((line, index) => ({
       label: line.label, stroke: token(`--chart-${index + 1}`), width: 1.6, dash: DASHES[index], spanGaps: false, points: { show: false },
     }))],

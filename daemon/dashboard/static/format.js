@@ -3,6 +3,7 @@ const number = (digits) => new Intl.NumberFormat(undefined, { maximumFractionDig
 const whole = number(0);
 const tenth = number(1);
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 export const DASH = "–";
@@ -18,6 +19,7 @@ export const mib = known((value) => `${whole.format(value / (1 << 20))} MiB`);
 export const seconds = known((value) => (value < 90 ? `${tenth.format(value)} s` : duration(value)));
 
 export const timeOf = known((s) => clock.format(new Date(s * 1000)));
+export const hourOf = known((s) => hour.format(new Date(s * 1000)));
 export const dateOf = known((s) => full.format(new Date(s * 1000)));
 /** A time of day, with the date where that is another one than now's. */
 export const momentOf = known((s, now) => (new Date(s * 1000).toDateString() === new Date(now * 1000).toDateString() ? timeOf(s) : dateOf(s)));

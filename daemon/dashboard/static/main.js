@@ -4,6 +4,7 @@ import { feed } from "./feed.js";
 import { html, render, useEffect, useRef, useState } from "./html.js";
 import { daemons, follow, loadSession, session } from "./model.js";
 import { Announcer, Icon, Notice } from "./parts.js";
+import { Notifications, resume } from "./notify.js";
 import { go, route } from "./router.js";
 import { useStore } from "./store.js";
 import { t } from "./texts.js";
@@ -91,6 +92,7 @@ function App() {
     else if (who && !needsLogin && value.page === "login") go(value.query.get("next") ?? "/", { replace: true });
     else if (who && !needsLogin && !following) {
       following = true;
+      resume();
       follow();
     }
   }, [needsLogin, who, value.page]);
@@ -102,7 +104,7 @@ function App() {
       <a class="brand" href="/" aria-label=${t.nav.home}><img src="/static/icon.svg" alt="" width="22" height="22" />
         <span>Lookout</span></a>
       <${Navigation} page=${value.page} />
-      <${Tray} />
+      <${Tray}><${Notifications} /><//>
       <${Account} />
     </header><${Connection} />`}
     ${isBare(value) && html`<div class="bare-tray"><${Tray} /></div>`}

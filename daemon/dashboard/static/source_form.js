@@ -55,7 +55,7 @@ function fromText(text, how, label) {
   if (how === "models") return text.length > 1 ? text : (text[0] ?? null);
   if (how === "list") return text.split(",").map((part) => part.trim()).filter(Boolean);
   if (how !== "number") return text;
-  const value = Number(text);
+  const value = Number(text.replace(",", "."));
   if (!Number.isFinite(value)) throw new Error(f.badNumber(label));
   return value;
 }

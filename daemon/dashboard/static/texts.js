@@ -1,10 +1,14 @@
 // All words of the pages, in English, with those in texts/. A translation is other files of this form.
 import { cameraTools } from "./texts/camera.js";
+import { fleetTexts } from "./texts/fleet.js";
+import { healthTexts } from "./texts/health.js";
+import { notifyTexts } from "./texts/notify.js";
+import { plural } from "./texts/plural.js";
+import { recordingsTexts } from "./texts/recordings.js";
+import { reviewTexts } from "./texts/review.js";
+import { sourcesTexts } from "./texts/sources.js";
 import { inWords, troubleTexts } from "./texts/troubles.js";
 import { viewTexts, wallTexts } from "./texts/wall.js";
-import { reviewTexts } from "./texts/review.js";
-
-const plural = (n, one, many) => `${n} ${n === 1 ? one : many}`;
 
 export const t = {
   close: "Close",
@@ -116,6 +120,7 @@ export const t = {
   },
   views: viewTexts,
   cameraTools,
+  notify: notifyTexts,
   troubles: troubleTexts,
   inWords,
   camera: {
@@ -173,130 +178,14 @@ export const t = {
     },
   },
   review: reviewTexts,
-  recordings: {
-    title: "Recordings",
-    all: "All cameras", live: "Live", day: "Day", dayBefore: "Day before", dayAfter: "Day after", view: "Time that is shown",
-    zoomIn: "Show less time", zoomOut: "Show more time",
-    spans: { days32: "32 days", week: "Week", hour: "Hour", minute: "Minute" },
-    zone: (name) => `Times are of ${name}.`,
-    none: "Nothing is recorded", noneHint: "Daemons record where their configuration has record.stores, and show it where it has record.port.",
-    nothingOf: (daemon, source) => `Nothing was recorded of ${source} at ${daemon}.`,
-    failed: (row) => `${row.store ? `Store ${row.store} of ${row.daemon}` : `Recordings of ${row.daemon}`}: ${row.reason ?? "no answer"}`,
-    bar: (source) => `Recordings of ${source}`,
-    list: "As a list", from: "From", to: "Until", what: "What",
-    more: (n) => `${n} more: zoom in to see them.`,
-    events: (n, isMany) => `${isMany ? "At least " : ""}${plural(n, "event", "events")} in this time.`,
-    seen: (n) => `${plural(n, "object", "objects")} at once`,
-    legend: "What the bar shows",
-    keys: { video: "recorded", claimed: "recorded, and an event wants it", gap: "not recorded", event: "event", activity: "objects seen at once", lock: "kept" },
-    keysOverview: "A click opens a moment. The wheel, two fingers, + and - zoom; dragging and Shift with an arrow key move. With the focus on a bar, arrow keys choose a moment and Enter opens it.",
-    keysPlayer: "Keys: Space or K plays, arrow keys or , and . go to the picture before or after, J and L 10 s back and on, P and N to the event before or after, I and O mark a range, + and - zoom.",
-    causes: {
-      source_down: "the camera gave no video", no_key: "no key picture had come yet", network: "packets were lost between camera and daemon",
-      disk_slow: "the disk was too slow", disk_full: "the disk was full", disk_error: "the disk refused to write",
-      store_away: "the store was away", store_hung: "the store did not answer", recorder_down: "the recorder was down",
-      daemon_down: "the daemon did not run", off: "recording was off", no_event: "no event wanted it", codec: "video that cannot be recorded",
-      fenced: "another daemon had the source", clock: "the clock was set", expired: "it was deleted, as the limits of the store say",
-    },
-    sayGap: (row) => (row.cause ? `Not recorded: ${t.recordings.causes[row.cause] ?? row.cause}${row.detail ? ` (${row.detail})` : ""}` : "Not recorded"),
-    sayRow: (row, isFuture, isWhole) => {
-      if (isFuture) return "Still to come";
-      if (!row) return isWhole ? "Nothing is known" : "Loading";
-      if (row.kind === "gap") return t.recordings.sayGap(row);
-      return row.kind === "claimed" ? "Recorded, and an event wants it" : "Recorded";
-    },
-    skipped: ({ from, to, cause }) => `${plural(Math.round((to - from) / 1000), "second was", "seconds were")} left out. ${cause ? `${t.recordings.sayGap(cause)}.` : "Not recorded."}`,
-    waiting: { loading: "Loading", gap: "Looking for what is recorded next", edge: "This is the newest picture. More is waited for." },
-    noCodec: (mime) => `This browser cannot play ${/codecs="([^"]*)"/.exec(mime ?? "")?.[1] ?? "this video"}: stills are shown.`,
-    broken: (reason) => `This browser could not play the video${reason ? ` (${reason})` : ""}: stills are shown.`,
-    picture: (source, time) => `${source}, ${time}`, leaveOut: (source) => `Leave out ${source}`,
-    kinds: {
-      exact: "Boxes of this picture", between: "Not analysed: boxes lie between two analysed pictures", none: "No boxes are stored of this picture",
-      other: "Boxes are of another stream", pending: "", off: "",
-    },
-    transport: "Playing", play: "Play", pause: "Pause", rate: "Speed",
-    pictureBefore: "Picture before", pictureAfter: "Picture after", eventBefore: "Event before", eventAfter: "Event after", noEvent: "There is no further event.",
-    markFrom: "Mark in", markTo: "Mark out",
-    marked: { from: (time) => `The range begins at ${time}`, to: (time) => `The range ends at ${time}` },
-    add: "Add a camera", choose: "Choose",
-    range: "Range", rangeHint: "Mark where it begins and ends, by the buttons or by the keys I and O.",
-    rangeSays: (from, to) => `From ${from ?? "…"} to ${to ?? "…"}`,
-    clearRange: "Clear the range", download: "Download as MP4", keep: "Keep this", keepTitle: "Keep this time",
-    long: "This is longer than ten minutes. The daemon gives no longer clips: lookout recordings export writes them.",
-    saved: "The clip is saved.", savedWithGaps: (n) => `The clip is saved. It goes on behind ${plural(n, "gap", "gaps")} at once.`,
-    tooLarge: (mib) => `The clip is larger than ${mib} MiB: choose a shorter range.`,
-    reason: "Why", reasonHint: "Everybody who may see recordings can read it.", keptNow: "This time is kept until somebody unlocks it.",
-    locks: "Kept times", kept: (lock) => `${lock.reason}${lock.by ? ` (${lock.by})` : ""}`, unlock: "Unlock", unlocked: "The time is kept no longer.",
-    copy: "Copy link to this moment", snapshot: "Save picture", snapshotBoxes: "Save picture with boxes",
-    savedPicture: "The picture is saved.", noPicture: "There is no picture of this moment.",
-  },
-  health: {
-    title: "Health",
-    daemon: "Daemon", version: "Version", up: "Up for", instance: "Run",
-    latency: "Latency, captured to sent", stage: "Stage", frames: "Frames", gpu: "GPU", memory: "Memory", power: "Power", processes: "Processes",
-    ms: "ms", fps: "frames/s", percent: "%", mib: "MiB", watts: "W",
-    series: {
-      latency_p50_ms: "Median", latency_p99_ms: "99 %", fps: "Analysed", dropped_per_s: "Dropped",
-      gpu: "GPU", decoder: "Decoder", cpu_percent: "CPU, 100 % is one core", gpu_memory: "GPU memory", memory: "Daemon's memory", power: "Power",
-    },
-    drops: "Frames dropped in the last hour", cause: "Cause", number: "Frames", noDrops: "No frame was dropped.",
-    table: "As a table", noData: "No figures yet: the daemon sends them every few seconds.",
-    none: "No daemon is known.", away: (row) => `The daemon ${row.name} is away. These are its last figures.`,
-    process: "Process", allProcesses: "All of the daemon", cpu: "CPU", rss: "Memory", threads: "Threads", files: "Open files", subscriptions: "Subscriptions", outbox: "Outbox", fenced: "Late messages of an earlier owner", missed: "Messages that did not come",
-    noGpu: (reason) => `No GPU: ${reason}`, last: "Now", chart: (title) => `Chart: ${title}`, time: "Time", throttled: "Clock held down by",
-  },
-  sources: {
-    title: "Sources",
-    add: "Add a source", change: "Change", enable: "Enable", disable: "Disable", remove: "Remove", rules: "Rules",
-    name: "Name", kind: "Kind", state: "State", rate: "Frames/s", daemon: "Daemon", actions: "Actions", size: "Picture",
-    kinds: { av: "Stream or recording", camera: "Camera of the machine", synthetic: "Drawn street" },
-    readOnly: "You may view. A token with the role operate may change sources.",
-    forgets: (names) => `${names}: changes last until the daemon starts again. Set http.sources_file to keep them.`,
-    noHttp: (names) => `${names}: no HTTP API is set up, so sources cannot be changed here.`,
-    removeTitle: (id) => `Remove ${id}?`,
-    removeWords: "Its connection is closed, and its counters are gone. Events that are kept stay.",
-    added: (id) => `Source ${id} is added`, changed: (id) => `Source ${id} is changed`, removed: (id) => `Source ${id} is removed`,
-    enabled: (id) => `Source ${id} is enabled`, disabled: (id) => `Source ${id} is disabled`,
-    form: {
-      addTitle: "Add a source", changeTitle: (id) => `Change ${id}`,
-      id: "Name", idHint: "Letters, digits, '_', '.' and '-'.", type: "Kind", url: "Address",
-      urlHint: "Such as rtsp://192.0.2.10/stream. A password may stand as ${NAME}: the daemon reads it from its environment.",
-      user: "User", password: "Password", secretHint: "*** keeps what is set.", device: "Device", deviceHint: "A number or a path, such as 0 or /dev/video0.",
-      width: "Width", height: "Height", fps: "Frames/s", objects: "Objects", maxFps: "Limit of frames/s",
-      maxFpsHint: "Empty: all frames.", labels: "Labels", labelsHint: "With commas between them; empty for all.", confidence: "Confidence, from",
-      models: "Models", modelsHint: "That look at each frame. Where several do, More keys say whose boxes are tracked: {\"tracking\": {\"model\": NAME}}.",
-      tracking: "Track objects", trackings: { default: "As the daemon does", true: "Yes", false: "No" },
-      transport: "Transport", loop: "Play again from the start", more: "More keys", moreHint: "JSON, with the keys of config.yaml.",
-      check: "Check", checking: "Checking. A camera may take a few seconds.", checkTitle: "What the check says",
-      checkGood: "The check found nothing wrong.", checkBad: "The check found a problem. You may try to save anyway.",
-      unchecked: "Check first: the check tells what the camera answers.", badJson: (error) => `More keys: ${error}`, badNumber: (name) => `${name}: is not a number`,
-      anyway: "Save anyway", leave: "Leave without saving?",
-      meanwhile: (keys) => `Somebody else has changed this source since you opened it: ${keys.join(", ")}. Nothing of yours is saved yet.`,
-      takeTheirs: "Show theirs, drop mine", saveMine: "Save mine over theirs",
-    },
-  },
-  fleet: {
-    title: "Fleet", none: "No daemon of this page is in a fleet.",
-    summary: (row, owned) => `${plural(row.sources.length, "source", "sources")}, ${owned} owned, ${row.unplaced} unplaced. ${row.placer ? `Placer: ${row.placer}.` : "No member is the placer: no source is placed."}`,
-    failed: (name, reason) => `Fleet ${name}: ${reason}`,
-    coordinatorAway: (member) => `${member} cannot reach the coordinator. Its sources go on, and what you see may be old.`,
-    problem: (key, reason) => `A record cannot be read: ${key}: ${reason}`,
-    members: "Members", member: "Member", state: "State", owned: "Sources", load: "Load", notes: "Notes", actions: "Actions",
-    sources: "Sources", source: "Source", owner: "Owner", reason: "Reason", search: "Search sources and members", find: "Search", unsettled: "Only sources without their owner",
-    allSettled: "Every source has its owner.", found: (shown, all) => `${shown} of ${all} shown`,
-    ofWanted: (owned, wanted) => (owned === wanted ? `${owned}` : `${owned} of ${wanted}`),
-    losses: (n) => `lost ${plural(n, "time", "times")} within an hour`, heldDown: "held down", pinned: "pinned",
-    memberStates: { ready: "Ready", starting: "Starting", leaving: "Leaving", drained: "Drained", gone: "Gone" },
-    sourceStates: { owned: "Owned", claiming: "Claiming", moving: "Moving", waiting: "Unplaced", disabled: "Disabled" },
-    drain: "Drain", undrain: "Undrain", drainTitle: (name) => `Drain ${name}?`,
-    drainWords: (n) => `${plural(n, "source moves", "sources move")} to other members, as far as they have room. Each is interrupted for a moment.`,
-    why: "Reason", whyHint: "Shown to everybody.", whyDefault: "maintenance",
-    drained: (name, n) => `${name} is drained${n ? `; ${plural(n, "source has", "sources have")} no other place` : ""}`,
-    undrained: (name) => `${name} gets sources again`,
-  },
+  recordings: recordingsTexts,
+  health: healthTexts,
+  sources: sourcesTexts,
+  fleet: fleetTexts,
   rules: {
     title: (id) => `Rules of ${id}`,
     back: "Camera", list: "Rules", empty: "No rules yet. Choose what to draw.",
+    done: "Done", undoPoint: "Remove the last point", giveUp: "Give up what is drawn?",
     addZone: "Zone", addLine: "Line", addGate: "Gate",
     hint: {
       idle: "Choose a rule, or draw a new one.",
@@ -323,9 +212,13 @@ export const t = {
     name: "Name", anchor: "Point that counts", anchors: { bottom: "Foot: middle of the lower edge", center: "Centre of the box", top: "Middle of the upper edge" },
     labels: "Labels", labelsHint: "With commas between them; empty for all.", enter: "In after, s", exit: "Out after, s", dwell: "Report stays of, s",
     dwellHint: "Such as 10, 60.", cooldown: "Not again within, s", crowd: "Crowd above", crowdHint: "Empty: crowds are not reported.",
+    minArea: "Box from, % of the picture", maxArea: "Box up to, %", active: "Times", activeHint: "Such as mon-fri 22:00-06:00; empty: always.",
+    timezone: "Time zone of them", timezoneHint: "Such as Europe/Berlin; at first this browser's.",
+    notNumber: "This is no number.", notFrom: (low, high) => (high === Infinity ? `It must be ${low} or more.` : `It must be from ${low} to ${high}.`), notWhole: "It must be a whole number.",
     points: "Points", x: "x", y: "y", addPoint: "Add a point after", deletePoint: "Delete this point", part: (n) => `Part ${n}`, addPart: "Add a polygon", removePart: "Remove this part",
     reverse: "Turn the direction round", forward: "forward",
     preview: (time) => `In the last ${time}`, previewNone: "No tracks in the last minute. The rules need tracks: set tracking for this source.",
+    previewQuiet: "Nothing was tracked in the last minute.", wouldObject: "It is for objects anywhere, and is not counted here.", ignoresHours: "Its hours are not looked at.",
     wouldZone: (n) => `${plural(n, "object", "objects")} would have entered.`, wouldLine: (f, b) => `${f} forward, ${b} backward.`,
     points60: (n, anchor) => `The dots are ${{ bottom: "the foot points", center: "the centres", top: "the upper middles" }[anchor]} of the boxes of ${plural(n, "track", "tracks")}.`, anchorSays: "Arrows show what counts as forward.",
     readOnly: "You may view these rules. A token with the role operate may change them.",

@@ -8,6 +8,8 @@ import { edgesOf } from "./geometry.js";
 const WIDE = 1000; // of the view box
 const SNAP_PX = 10;
 const LONG_PRESS_MS = 550;
+const TWICE_MS = 500; // a second click at the same place is that of a double click
+const COARSE = matchMedia("(pointer: coarse)");
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 /** The width of the element in CSS pixels, for handles that are as large on any screen. */
@@ -31,6 +33,7 @@ export function Canvas({ rules, drawing, selected, tracks, ratio, snap, locked, 
   const svg = useRef(null);
   const width = useWidth(svg);
   const [cursor, setCursor] = useState(null); // where the next point would be
+  const clicked = useRef({ at: -TWICE_MS, x: 0, y: 0 });
   const tall = WIDE / ratio;
   const unit = WIDE / width; // view box units of a CSS pixel
   const xy = ([x, y]) => [x * WIDE, y * tall];
@@ -53,7 +56,10 @@ export function Canvas({ rules, drawing, selected, tracks, ratio, snap, locked, 
     if (drawing) {
       event.preventDefault();
       svg.current.focus({ preventScroll: true });
-      drawAt(place(event));
+      const { at, x, y } = clicked.current;
+      const isSecond = event.timeStamp - at < TWICE_MS && Math.hypot(event.clientX - x, event.clientY - y) < SNAP_PX;
+      clicked.current = { at: event.timeStamp, x: event.clientX, y: event.clientY };
+      if (!isSecond) drawAt(place(event));
       return;
     }
     const { rule: ruleText, part: partText, index: indexText, grip } = event.target.dataset;
@@ -103,7 +109,7 @@ export function Canvas({ rules, drawing, selected, tracks, ratio, snap, locked, 
   };
 
   const onDoubleClick = (event) => {
-    if (drawing) return on.finish();
+    if (drawing) return drawing.current.length >= shapes.leastPoints(drawing) && on.finish();
     const { rule, part, index, grip } = event.target.dataset;
     if (grip === "edge" && !locked) on.change(Number(rule), shapes.addPoint(rules[rule], Number(part), Number(index), place(event, { rule: Number(rule), part: Number(part) })));
   };
@@ -160,10 +166,12 @@ export function Canvas({ rules, drawing, selected, tracks, ratio, snap, locked, 
       ${arrowOf(rule.type, rule.parts.map((points) => points.map(xy)), unit).map((points) => html`<path class="arrow" d=${pathOf(points)} />`)}
       ${namesOf(rule, rule.parts.length).map((name, part) => rule.parts[part]?.length > 0 && html`<text class="shape-name" x=${xy(rule.parts[part][0])[0] + 9 * unit}
         y=${Math.max(14 * unit, xy(rule.parts[part][0])[1] - 8 * unit)} style=${{ fontSize: `${13 * unit}px` }}>${name}</text>`)}
-      <circle class="whole" cx=${middle(rule, xy)[0]} cy=${middle(rule, xy)[1]} r=${6 * unit} tabindex=${drawing ? -1 : 0} role="button" aria-label=${t.rules.shapeOf(rule.name)}
+      <circle class="whole" cx=${middle(rule, xy)[0]} cy=${middle(rule, xy)[1]} r=${(COARSE.matches ? 14 : 6) * unit} tabindex=${drawing ? -1 : 0} role="button" aria-label=${t.rules.shapeOf(rule.name)}
         data-grip="body" data-rule=${number} data-part="0" />
+      ${chosen && !drawing && COARSE.matches && rule.parts.map((points, part) => points.map((point, index) => html`<circle class="reach" cx=${xy(point)[0]} cy=${xy(point)[1]} r=${22 * unit}
+        data-grip="point" data-rule=${number} data-part=${part} data-index=${index} />`))}
       ${chosen && !drawing && rule.parts.map((points, part) => points.map((point, index) => html`<circle key=${`${part}.${index}`}
-        class=${`point ${selected.index === index && selected.part === part ? "is-chosen" : ""}`} cx=${xy(point)[0]} cy=${xy(point)[1]} r=${7 * unit}
+        class=${`point ${selected.index === index && selected.part === part ? "is-chosen" : ""}`} cx=${xy(point)[0]} cy=${xy(point)[1]} r=${(COARSE.matches ? 11 : 7) * unit}
         tabindex="0" role="button" aria-label=${t.rules.point(rule.name, rule.parts.length > 1 ? part + 1 : 0, index + 1, point[0].toFixed(3), point[1].toFixed(3))}
         data-grip="point" data-rule=${number} data-part=${part} data-index=${index} />`))}
     </g>`;
@@ -176,7 +184,7 @@ export function Canvas({ rules, drawing, selected, tracks, ratio, snap, locked, 
       onFocusIn=${onFocus} onPointerMove=${(event) => drawing && setCursor(place(event))}>
       <g class="tracks">${tracks.map((track) => html`<polyline key=${track.track} points=${track.points.map(([, x, y]) => xy([x, y]).map((v) => v.toFixed(1)).join(",")).join(" ")} />`)}
         ${tracks.map((track) => track.points.filter((_, i) => i % 4 === 0).map(([, x, y]) => html`<circle cx=${xy([x, y])[0]} cy=${xy([x, y])[1]} r=${1.8 * unit} />`))}</g>
-      ${rules.map(shapeOf)}
+      ${rules.map((rule, number) => rule.parts.length > 0 && shapeOf(rule, number))}
       ${drawing && html`<g class=${`shape shape-${drawing.type} is-new`}>
         ${drawing.parts.map((points) => html`<path class="body" d=${path(points, false)} />`)}
         <path class="body" d=${path(ghost, false)} />

@@ -3,12 +3,13 @@ import { at, get } from "../api.js";
 import * as changes from "../changes.js";
 import { Canvas } from "../editor/canvas.js";
 import { anchored, wouldCount } from "../editor/counting.js";
+import { freeName, useEdits, useSaving } from "../editor/edits.js";
 import { RulePanel } from "../editor/panel.js";
 import { Past } from "../editor/past.js";
 import * as shapes from "../editor/shapes.js";
 import * as format from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { daemons, keyOf, loaded, mayChange, refresh, sources } from "../model.js";
+import { keyOf, loaded, mayChange, sources } from "../model.js";
 import { announce, Empty, Icon, Notice, useRemembered } from "../parts.js";
 import { Picture, ratioOf } from "../picture.js";
 import { guard } from "../router.js";
@@ -58,94 +59,6 @@ function useRecent(row) {
   return recent;
 }
 
-/** The rules with undo and redo; a change that the daemon would refuse is not made, and the reason is kept. */
-function useEdits(initial) {
-  const history = useRef(null);
-  history.current ??= new shapes.History(initial.filter((rule) => rule.type !== "object").map(shapes.fromConfig));
-  const saved = useRef(history.current.now);
-  const [, redraw] = useState(0);
-  const [dragged, setDragged] = useState(null); // [number, rule] while it is dragged
-  const [refusal, setRefusal] = useState(null);
-  const { now, past, future } = history.current;
-  const again = () => redraw((n) => n + 1);
-  const commit = (next) => {
-    const problem = shapes.problemOfAll(next);
-    setRefusal(problem);
-    setDragged(null);
-    if (!problem) history.current.commit(next);
-    else announce(`${t.rules.refused}: ${problem}`);
-    again();
-    return !problem;
-  };
-  const step = (name) => () => {
-    history.current[name]();
-    setRefusal(null);
-    again();
-  };
-  return {
-    rules: dragged ? now.map((rule, i) => (i === dragged[0] ? dragged[1] : rule)) : now,
-    problem: dragged ? shapes.problemOf(dragged[1]) : refusal,
-    isChanged: now !== saved.current,
-    canUndo: past.length > 0,
-    canRedo: future.length > 0,
-    undo: step("undo"),
-    redo: step("redo"),
-    drag: (number, rule) => setDragged(rule && [number, rule]),
-    change: (number, rule) => commit(now.map((old, i) => (i === number ? rule : old))),
-    add: (rule) => commit([...now, rule]),
-    remove: (number) => commit(now.filter((_, i) => i !== number)),
-    refuse: (problem) => setRefusal(problem),
-    now,
-    markSaved: (state) => {
-      saved.current = state;
-      again();
-    },
-  };
-}
-
-function freeName(type, rules) {
-  const names = new Set(rules.map((rule) => rule.name));
-  for (let n = 1; ; n += 1) if (!names.has(`${type}-${n}`)) return `${type}-${n}`;
-}
-
-/** Saves to the state that was loaded. If somebody else has saved meanwhile, `theirs` is that, and nothing is changed. */
-function useSaving(row, opened, reopen, edits) {
-  const [base, setBase] = useState(opened);
-  const [saving, setSaving] = useState(false);
-  const [told, setTold] = useState(null); // {kind, words} of the last save
-  const [theirs, setTheirs] = useState(null);
-  const save = async (from = base) => {
-    const state = edits.now;
-    const others = from.config.rules.filter((rule) => rule.type === "object");
-    setSaving(true);
-    setTold(null);
-    setTheirs(null);
-    try {
-      setBase(await changes.change(row.daemon, row.id, from, { rules: [...state.map(shapes.toConfig), ...others] }));
-      edits.markSaved(state);
-      const lasts = daemons.value.get(row.daemon)?.persists;
-      setTold({ kind: lasts ? "info" : "warning", words: lasts ? t.rules.saved : `${t.rules.saved} ${t.sources.forgets(row.daemon)}` });
-      announce(t.rules.saved);
-      refresh().catch(() => {});
-    } catch (error) {
-      if (error instanceof changes.Conflict) setTheirs(error.theirs);
-      else setTold({ kind: "error", words: error.message });
-    }
-    setSaving(false);
-  };
-  const look = async () => {
-    if (saving || changes.same(row.rules, base.config.rules)) return;
-    const now = await changes.load(row.daemon, row.id).catch(() => null);
-    if (!now || changes.same(now.config.rules, latest.current.base.config.rules)) return;
-    if (latest.current.isChanged) setTheirs(now);
-    else reopen(now);
-  };
-  const latest = useRef(null);
-  latest.current = { base, isChanged: edits.isChanged };
-  useEffect(() => void look(), [JSON.stringify(row.rules)]);
-  return { save, saving, told, theirs, base };
-}
-
 function Editor({ row, opened, reopen, isGone }) {
   const edits = useEdits(opened.config.rules);
   const { rules } = edits;
@@ -161,7 +74,18 @@ function Editor({ row, opened, reopen, isGone }) {
   const isUnsaved = edits.isChanged || drawing !== null;
   useEffect(() => (isUnsaved ? guard(() => confirm(t.rules.leave)) : undefined), [isUnsaved]);
 
+  const begun = drawing?.current.length || drawing?.parts.length;
+  const cancel = () => {
+    setDrawing(null);
+    edits.refuse(null);
+  };
+  const undoPoint = () => {
+    edits.refuse(null);
+    if (!drawing.current.length) return cancel();
+    return setDrawing((now) => ({ ...now, current: now.current.slice(0, -1) }));
+  };
   const start = (type) => {
+    if (begun && !confirm(t.rules.giveUp)) return;
     setSelected(null);
     edits.refuse(null);
     setDrawing({ type, parts: [], current: [] });
@@ -198,16 +122,18 @@ function Editor({ row, opened, reopen, isGone }) {
     return undefined;
   };
   const on = {
-    draw: (point) => setDrawing((now) => ({ ...now, current: [...now.current, point] })),
-    undoPoint: () => setDrawing((now) => ({ ...now, current: now.current.slice(0, -1) })),
-    cancel: () => setDrawing(null),
-    finish, remove, select: setSelected, drag: edits.drag, drop: edits.change, change: edits.change,
+    draw: (point) => {
+      edits.refuse(null);
+      setDrawing((now) => ({ ...now, current: [...now.current, point] }));
+    },
+    finish, remove, undoPoint, cancel, select: setSelected, drag: edits.drag, drop: edits.change, change: edits.change,
   };
   const onKeyDown = (event) => {
     const typing = event.target.matches("input, select, textarea");
     if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z" || typing) return;
     event.preventDefault();
-    if (event.shiftKey) edits.redo();
+    if (drawing) undoPoint(); // what is drawn, and nothing elsewhere
+    else if (event.shiftKey) edits.redo();
     else edits.undo();
   };
   const ratio = ratioOf(row) ?? 16 / 9;
@@ -219,13 +145,17 @@ function Editor({ row, opened, reopen, isGone }) {
     <div class="editor">
       <div class="editor-stage">
         ${may && html`<${Tools} ...${{ drawing, start, edits, snap, setSnap, save, saving }} />`}
+        ${drawing && html`<div class="controls drawing">
+          <button class="primary" onClick=${finish}>${t.rules.done}</button>
+          <button onClick=${undoPoint} disabled=${!begun}>${t.rules.undoPoint}</button>
+          <button onClick=${cancel}>${t.cancel}</button></div>`}
         <${Canvas} ...${{ rules, drawing, selected, tracks: dots, ratio, snap, on }} locked=${!may}>
           <${Picture} row=${row} live=${false} options=${NO_OVERLAY} /><//>
         <p class="hint" role="status">${drawing ? `${t.rules.hint[drawing.type]} ${t.rules.hint.keyboard}` : selected ? t.rules.hint.select : t.rules.hint.idle}</p>
         ${edits.problem && html`<${Notice} kind="error">${edits.problem}<//>`}
         ${told && html`<${Notice} kind=${told.kind}>${told.words}<//>`}
         ${theirs && html`<${Meanwhile} base=${base} theirs=${theirs} onTheirs=${() => reopen(theirs)} onMine=${() => save(theirs)} />`}
-        <p class="quiet">${tracks.length ? `${t.rules.points60(tracks.length, anchor)} ${t.rules.anchorSays}` : t.rules.previewNone}</p>
+        <p class="quiet">${tracks.length ? `${t.rules.points60(tracks.length, anchor)} ${t.rules.anchorSays}` : row.tracking ? t.rules.previewQuiet : t.rules.previewNone}</p>
       </div>
       <${Side} ...${{ row, rules, tracks, aspect, covered, selected, setSelected, edits, may, remove }} onAddPart=${(into) => setDrawing({ type: "zone", parts: [], current: [], into })} />
     </div></div>`;
@@ -242,8 +172,8 @@ function Tools({ drawing, start, edits, snap, setSnap, save, saving }) {
   const names = { zone: t.rules.addZone, line: t.rules.addLine, gate: t.rules.addGate };
   return html`<div class="controls tools">
     ${TYPES.map((type) => html`<button aria-pressed=${drawing?.type === type} onClick=${() => start(type)}>${names[type]}</button>`)}
-    <button class="icon-only" aria-label=${t.rules.undo} title=${t.rules.undo} disabled=${!edits.canUndo} onClick=${edits.undo}><${Icon} name="undo" /></button>
-    <button class="icon-only" aria-label=${t.rules.redo} title=${t.rules.redo} disabled=${!edits.canRedo} onClick=${edits.redo}><${Icon} name="redo" /></button>
+    <button class="icon-only" aria-label=${t.rules.undo} title=${t.rules.undo} disabled=${!edits.canUndo || drawing !== null} onClick=${edits.undo}><${Icon} name="undo" /></button>
+    <button class="icon-only" aria-label=${t.rules.redo} title=${t.rules.redo} disabled=${!edits.canRedo || drawing !== null} onClick=${edits.redo}><${Icon} name="redo" /></button>
     <label class="switch"><input type="checkbox" role="switch" checked=${snap} onChange=${(event) => setSnap(event.target.checked)} /><span>${t.rules.snap}</span></label>
     <button class="primary" disabled=${!edits.isChanged || saving} onClick=${() => save()}>${saving ? t.rules.saving : t.rules.save}</button>
     ${edits.isChanged && html`<span class="quiet">${t.rules.unsaved}</span>`}
@@ -251,8 +181,10 @@ function Tools({ drawing, start, edits, snap, setSnap, save, saving }) {
 }
 
 const saysOf = (rule, tracks, aspect) => {
+  if (rule.type === "object") return t.rules.wouldObject;
   const found = wouldCount(rule, tracks, aspect);
-  return "entered" in found ? t.rules.wouldZone(found.entered) : t.rules.wouldLine(found.forward, found.backward);
+  const hours = rule.rest.active ? ` ${t.rules.ignoresHours}` : "";
+  return ("entered" in found ? t.rules.wouldZone(found.entered) : t.rules.wouldLine(found.forward, found.backward)) + hours;
 };
 
 function Side({ row, rules, tracks, aspect, covered, selected, setSelected, edits, may, remove, onAddPart }) {

@@ -66,15 +66,15 @@ function Table({ rows, may, all, act, setRemoving }) {
     act((enabled ? t.sources.enabled : t.sources.disabled)(row.id), () => send("PATCH", pathOf(row), { enabled }));
   };
   return html`<div class="scroll" tabindex="0" role="group" aria-label=${t.sources.title}><table class="sources">
-    <thead><tr><th>${t.sources.name}</th>${all.length > 1 && html`<th>${t.sources.daemon}</th>`}<th>${t.sources.state}</th><th>${t.sources.kind}</th>
-      <th>${t.sources.size}</th><th>${t.sources.rate}</th><th>${t.sources.actions}</th></tr></thead>
+    <thead><tr><th>${t.sources.name}</th>${all.length > 1 && html`<th>${t.sources.daemon}</th>`}<th>${t.sources.state}</th><th class="minor">${t.sources.kind}</th>
+      <th class="minor">${t.sources.size}</th><th class="minor">${t.sources.rate}</th><th>${t.sources.actions}</th></tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${keyOf(row.daemon, row.id)}>
       <th scope="row"><a href=${`/camera/${at(row.daemon, row.id)}`}>${row.id}</a></th>
       ${all.length > 1 && html`<td>${row.daemon}</td>`}
       <td><${State} state=${row.enabled === false ? "disabled" : row.state} />${row.reason && html`<div class="reason">${t.inWords(row.reason)}</div>`}</td>
-      <td>${t.sources.kinds[row.type] ?? row.type}${row.codec && row.codec !== "drawn" && html` <small>${row.codec}</small>`}</td>
-      <td class="figure">${row.width ? `${row.width} × ${row.height}` : format.DASH}</td>
-      <td class="figure">${format.fps(row.analysed_fps)}</td>
+      <td class="minor">${t.sources.kinds[row.type] ?? row.type}${row.codec && row.codec !== "drawn" && html` <small>${row.codec}</small>`}</td>
+      <td class="figure minor">${row.width ? `${row.width} × ${row.height}` : format.DASH}</td>
+      <td class="figure minor">${format.fps(row.analysed_fps)}</td>
       <td class="actions"><a class="button" href=${`/rules/${at(row.daemon, row.id)}`}>${t.sources.rules}<span class="spoken"> ${row.id}</span></a>
         ${may && able.has(row.daemon) && html`
           <button onClick=${() => setQuery({ change: keyOf(row.daemon, row.id) })}>${t.sources.change}<span class="spoken"> ${row.id}</span></button>

@@ -1,6 +1,5 @@
 // Words of what is wrong: of the tray, and of reasons that systems and libraries give.
-
-const plural = (n, one, many) => `${n} ${n === 1 ? one : many}`;
+import { plural } from "./plural.js";
 
 // What systems say, and what it means. The first that fits is put in its place.
 const MEANINGS = [

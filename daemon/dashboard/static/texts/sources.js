@@ -1,0 +1,32 @@
+// Words of the page of sources, and of the form of a source.
+
+export const sourcesTexts = {
+  title: "Sources",
+  add: "Add a source", change: "Change", enable: "Enable", disable: "Disable", remove: "Remove", rules: "Rules",
+  name: "Name", kind: "Kind", state: "State", rate: "Frames/s", daemon: "Daemon", actions: "Actions", size: "Picture",
+  kinds: { av: "Stream or recording", camera: "Camera of the machine", synthetic: "Drawn street" },
+  readOnly: "You may view. A token with the role operate may change sources.",
+  forgets: (names) => `${names}: changes last until the daemon starts again. Set http.sources_file to keep them.`,
+  noHttp: (names) => `${names}: no HTTP API is set up, so sources cannot be changed here.`,
+  removeTitle: (id) => `Remove ${id}?`,
+  removeWords: "Its connection is closed, and its counters are gone. Events that are kept stay.",
+  added: (id) => `Source ${id} is added`, changed: (id) => `Source ${id} is changed`, removed: (id) => `Source ${id} is removed`,
+  enabled: (id) => `Source ${id} is enabled`, disabled: (id) => `Source ${id} is disabled`,
+  form: {
+    addTitle: "Add a source", changeTitle: (id) => `Change ${id}`,
+    id: "Name", idHint: "Letters, digits, '_', '.' and '-'.", type: "Kind", url: "Address",
+    urlHint: "Such as rtsp://192.0.2.10/stream. A password may stand as ${NAME}: the daemon reads it from its environment.",
+    user: "User", password: "Password", secretHint: "*** keeps what is set.", device: "Device", deviceHint: "A number or a path, such as 0 or /dev/video0.",
+    width: "Width", height: "Height", fps: "Frames/s", objects: "Objects", maxFps: "Limit of frames/s",
+    maxFpsHint: "Empty: all frames.", labels: "Labels", labelsHint: "With commas between them; empty for all.", confidence: "Confidence, from",
+    models: "Models", modelsHint: "That look at each frame. Where several do, More keys say whose boxes are tracked: {\"tracking\": {\"model\": NAME}}.",
+    tracking: "Track objects", trackings: { default: "As the daemon does", true: "Yes", false: "No" },
+    transport: "Transport", loop: "Play again from the start", more: "More keys", moreHint: "JSON, with the keys of config.yaml.",
+    check: "Check", checking: "Checking. A camera may take a few seconds.", checkTitle: "What the check says",
+    checkGood: "The check found nothing wrong.", checkBad: "The check found a problem. You may try to save anyway.",
+    unchecked: "Check first: the check tells what the camera answers.", badJson: (error) => `More keys: ${error}`, badNumber: (name) => `${name}: is not a number`,
+    anyway: "Save anyway", leave: "Leave without saving?",
+    meanwhile: (keys) => `Somebody else has changed this source since you opened it: ${keys.join(", ")}. Nothing of yours is saved yet.`,
+    takeTheirs: "Show theirs, drop mine", saveMine: "Save mine over theirs",
+  },
+};
