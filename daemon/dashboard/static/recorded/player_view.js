@@ -16,6 +16,8 @@ import { useAddress, useView, ViewTools } from "./view.js";
 
 const MOST = 4;
 const HOUR = 3600000;
+const PLAYING_WRITE_MS = 1000;
+const WRITTEN = 100; // moments
 
 const alsoOf = (query) => (query.get("also") ?? "").split(",").filter(Boolean).map((pair) => pair.split("/").map(decodeURIComponent)).slice(0, MOST - 1);
 
@@ -85,17 +87,22 @@ function OtherRow({ place, ...more }) {
 /** The moment and the cameras in the address; and a link to another moment of the same page. */
 function useMoment(route, clock, state, also) {
   const write = useAddress();
-  const written = useRef(route.query.get("at"));
-  const moment = scale.isoOf(Math.round(state.at));
+  const mine = useRef(new Set([route.query.get("at")])); // what was written here is no wish
+  const last = useRef(-Infinity);
   useEffect(() => {
-    if (state.playing && Math.abs(Date.parse(written.current ?? "") - state.at) < 1000) return;
-    written.current = moment;
+    if (state.playing && Math.abs(last.current - state.at) < PLAYING_WRITE_MS) return;
+    last.current = state.at;
+    const moment = scale.isoOf(Math.round(state.at));
+    mine.current.add(moment);
+    if (mine.current.size > WRITTEN) mine.current.delete(mine.current.values().next().value);
     write({ at: moment, also: also.map((pair) => pair.map(encodeURIComponent).join("/")).join() });
-  }, [moment, also]);
+  }, [state.at, state.playing, also]);
   const given = route.query.get("at");
   useEffect(() => {
     const ms = Date.parse(given ?? "");
-    if (given !== written.current && Number.isFinite(ms) && Math.abs(ms - clock.at) > 3000 && !state.playing) clock.seek(ms);
+    if (!mine.current.has(given) && Number.isFinite(ms)) clock.seek(ms);
+    mine.current.delete(given);
+    mine.current.add(given);
   }, [given]);
 }
 
