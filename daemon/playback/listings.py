@@ -22,7 +22,7 @@ from daemon.recording.timeline import Span
 from daemon.sources.mime import mime_of
 
 _DAY_NS = 86_400_000_000_000
-_LONGEST_NS = 32 * _DAY_NS
+LONGEST_NS = 32 * _DAY_NS
 _MAX_ROWS = 10_000  # of an answer
 COLUMNS: Final = ("offset", "size", "begin", "end", "pts", "duration", "key", "claimed")
 
@@ -98,8 +98,8 @@ class StoreFragments(msgspec.Struct, frozen=True):
     next: str | None
 
 
-_REASONS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
-_INTEGER: Final = {"type": "integer"}
+REASONS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
+INTEGER: Final = {"type": "integer"}
 
 
 class Listings:
@@ -110,10 +110,10 @@ class Listings:
 
     def operations(self) -> list[Operation]:
         one = "/api/v1/recordings/{source}"
-        timeline = record("Spans", {"source": {"type": "string"}, "from": _INTEGER, "to": _INTEGER, "failed": _REASONS,
+        timeline = record("Spans", {"source": {"type": "string"}, "from": INTEGER, "to": INTEGER, "failed": REASONS,
                           "stores": array(StoreTimeline).content}, StoreTimeline)  # fmt: skip
-        fragments = record("Fragments", {"source": {"type": "string"}, "from": _INTEGER, "to": _INTEGER,
-                           "failed": _REASONS, "columns": {"type": "array", "items": {"type": "string"}},
+        fragments = record("Fragments", {"source": {"type": "string"}, "from": INTEGER, "to": INTEGER,
+                           "failed": REASONS, "columns": {"type": "array", "items": {"type": "string"}},
                            "stores": array(StoreFragments).content}, StoreFragments)  # fmt: skip
         overview = record("Recordings", {"stores": {"type": "array", "items": {"type": "object"}},
                           "sources": {"type": "array", "items": {"type": "string"}}})  # fmt: skip
@@ -136,7 +136,7 @@ class Listings:
 
     async def _spans(self, request: Request) -> Response:
         source, query = source_of(request), Query(request, FROM, TO, STORE)
-        times = query.times(_LONGEST_NS)
+        times = query.times(LONGEST_NS)
         answers = await self._stores.of_source(source, partial(_timeline, source, times), query.text("store"))
         rows = [StoreTimeline(name, *found) for name, found in answers.found.items()]
         return json_answer(
@@ -145,7 +145,7 @@ class Listings:
 
     async def _fragments(self, request: Request) -> Response:
         source, query = source_of(request), Query(request, FROM, TO, STORE)
-        times = query.times(_LONGEST_NS)
+        times = query.times(LONGEST_NS)
         answers = await self._stores.of_source(source, partial(_files, source, times), query.text("store"))
         rows = [StoreFragments(name, *found) for name, found in answers.found.items()]
         return json_answer(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +21,7 @@ from daemon.recording.locks import Locks
 from daemon.recording.records import FileFacts
 from daemon.recording.scan import Scanned, scan_open
 from daemon.recording.store import Store, folder_name, store_error
+from daemon.recording.tracks.track_file import tracks_path
 
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK  # what lies there may be no file
 _HEAD_BYTES: Final = 16 << 10
@@ -141,8 +144,7 @@ class OpenedStore:
             BoxError: it is no recording, or another one.
             StoreError: it cannot be read.
         """
-        folder, _, rest = facts.path.partition("/")
-        if folder != folder_name(facts.source) or not _BELOW_SOURCE.fullmatch(rest):
+        if not _is_path(facts):
             raise BoxError("its path is none of a recording")
         try:
             with self.store.opened(facts.path, _READ) as file:
@@ -154,6 +156,30 @@ class OpenedStore:
         except OSError as error:
             raise store_error(facts.path, error) from error
 
+    def tracks_of(self, files: Iterable[FileFacts]) -> Iterator[tuple[FileFacts, int]]:
+        """The files of tracks beside recordings, each as a descriptor that is closed when the next one is wanted; those
+        that have none are left out.
+
+        Args:
+            files: in their order, so that those of a day follow each other.
+
+        Raises:
+            StoreError: one cannot be opened.
+        """
+        for folder, rows in groupby(files, key=_folder_of):
+            try:
+                with self.store.folder(*folder.split("/")) as day:
+                    for facts in rows:
+                        if not _is_path(facts):
+                            continue
+                        name = tracks_path(facts.path).rpartition("/")[2]
+                        with suppress(FileNotFoundError), _opened_at(day, name) as file:
+                            yield facts, file
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise store_error(folder, error) from error
+
     def files(self, source: str, begin: int, end: int) -> list[FileFacts]:
         """Those that may have something in a time: one that is being written has more than the index knows."""
         found = self.index.files(source, begin, end)
@@ -161,6 +187,36 @@ class OpenedStore:
         if newest is not None and newest.reason is None and newest.begin < end and newest not in found:
             found.append(newest)
         return found
+
+
+def _folder_of(facts: FileFacts) -> str:
+    return facts.path.rpartition("/")[0]
+
+
+def _is_path(facts: FileFacts) -> bool:
+    """Whether its path is one of a recording."""
+    folder, _, rest = facts.path.partition("/")
+    return folder == folder_name(facts.source) and _BELOW_SOURCE.fullmatch(rest) is not None
+
+
+@contextmanager
+def _opened_at(folder: int, name: str) -> Iterator[int]:
+    """
+    Raises:
+        FileNotFoundError: it is not there, or is no file.
+    """
+    try:
+        file = os.open(name, _READ | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link
+            raise FileNotFoundError from error
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise FileNotFoundError
+        yield file
+    finally:
+        os.close(file)
 
 
 def close_all(files: Iterable[OpenFile]) -> None:

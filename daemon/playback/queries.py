@@ -17,6 +17,7 @@ _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _MAX_NAME = 64  # of a source
 _TEXT: Final = {"type": "string"}
 STORE: Final = Parameter("store", _TEXT)
+STEP: Final = Parameter("step", {"type": "integer", "minimum": 1})
 FROM, TO, AT = (Parameter(name, _TEXT) for name in ("from", "to", "at"))
 
 

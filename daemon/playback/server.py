@@ -12,6 +12,7 @@ from daemon.config.http import HttpConfig
 from daemon.http.access import Access
 from daemon.http.routes import application
 from daemon.http.server import HttpServer
+from daemon.playback.activity import ActivityListing
 from daemon.playback.audit import Audit
 from daemon.playback.clips import Clips
 from daemon.playback.files import Files
@@ -20,6 +21,7 @@ from daemon.playback.lock_keeping import LockKeeping
 from daemon.playback.opened import PlayPlace
 from daemon.playback.stills import Stills
 from daemon.playback.stores import Stores
+from daemon.playback.tracks import TrackListing
 from daemon.playback.workers import PATIENCE_S
 
 _ANSWER_S = 3600.0  # a clip of ten minutes over a slow line
@@ -41,6 +43,8 @@ def playback(
     stores, audit = Stores(places, clock, patience_s), Audit(clock)
     features = (
         Listings(stores),
+        TrackListing(stores),
+        ActivityListing(stores, clock),
         Stills(stores, audit),
         Clips(stores, audit),
         LockKeeping(stores, audit, clock),

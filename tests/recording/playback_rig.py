@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from daemon.clock import SystemClock
+from daemon.clock import Clock, SystemClock
 from daemon.config.http import HttpConfig, TokenConfig
 from daemon.playback.opened import PlayPlace
 from daemon.playback.server import playback
@@ -77,10 +77,12 @@ class Recorded:
 
 
 @contextmanager
-def served(places: Sequence[PlayPlace], token: str | None = VIEW, patience_s: float = 60.0) -> Iterator[InProcess]:
+def served(
+    places: Sequence[PlayPlace], token: str | None = VIEW, patience_s: float = 60.0, clock: Clock | None = None
+) -> Iterator[InProcess]:
     """A client of the API."""
     with event_loop() as loop:
-        yield InProcess(playback(HTTP, places, SystemClock(), patience_s), loop, token)
+        yield InProcess(playback(HTTP, places, clock or SystemClock(), patience_s), loop, token)
 
 
 @contextmanager

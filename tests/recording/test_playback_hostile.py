@@ -56,6 +56,8 @@ def _valid(rig: Recorded) -> list[Request]:
         Request("GET", door + b"/spans", times),
         Request("GET", door + b"/fragments", times),
         Request("GET", door + b"/clip.mp4", times),
+        Request("GET", door + b"/tracks", times),
+        Request("GET", door + b"/activity", times + b"&step=1"),
         Request("GET", door + b"/still", f"at={rig.at(1)}&width=64".encode()),
         Request("GET", door + b"/locks"),
         Request("GET", _API + b"/files/" + rig.files[0].id.encode(), headers=((b"range", b"bytes=0-99"),)),
@@ -107,7 +109,8 @@ def _with_path(random: random.Random, request: Request) -> Request:
 
 def _with_query(random: random.Random, request: Request) -> Request:
     """Another parameter, one twice, or with another value; where there is none, one that nobody knows."""
-    name, strange = random.choice((b"from", b"to", b"at", b"width", b"store", b"event")), random.choice(_STRANGE)
+    names = b"from", b"to", b"at", b"width", b"store", b"event", b"step"
+    name, strange = random.choice(names), random.choice(_STRANGE)
     if not request.query:
         return replace(request, query=random.choice((b"path=", b"store=", b"file=")) + strange)
     pairs = [row.split(b"=", 1) for row in request.query.split(b"&")]

@@ -33,6 +33,7 @@ from daemon.recording.ring import Ring, RingReader
 from daemon.recording.scan import scan
 from daemon.recording.store import Store
 from daemon.recording.tracks import codec
+from daemon.recording.tracks.activity import RECORD_BYTES, Activity, activity_at_end, packed
 from daemon.recording.tracks.records import Handed, PackedNews, SeenFrame, StateChange, decode_message
 from daemon.recording.tracks.tap import TrackTap, decode_labels
 from daemon.recording.tracks.track_file import TracksError, read_tracks, tracks_head, tracks_path
@@ -270,10 +271,11 @@ def test_a_file_that_was_cut_is_whole_up_to_there_and_a_changed_byte_is_found(tm
     ((items, facts),) = rig.read()
     path, draw = rig.folder / tracks_path(facts.path), random.Random(1)
     whole, frames = path.read_bytes(), len(items)
+    end = len(whole) - RECORD_BYTES - len(packed(_activity(path)))
     with closing(Store.open(rig.folder)) as store:
         for at in draw.sample(range(len(whole)), 25):
             path.write_bytes(whole[:at])
-            assert len([*read_tracks(store, facts)]) < frames or at > len(whole) - 10
+            assert len([*read_tracks(store, facts)]) < frames or at >= end
             (problem,) = verify(store).problems
             assert (problem.path, problem.begin, problem.end) == (tracks_path(facts.path), facts.begin, facts.end)
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1 :])
@@ -285,6 +287,51 @@ def test_a_file_that_was_cut_is_whole_up_to_there_and_a_changed_byte_is_found(tm
         assert verify(store).problems == []
         with pytest.raises(FileNotFoundError):
             next(read_tracks(store, facts))
+
+
+def _activity(path: Path) -> Activity:
+    with path.open("rb") as file:
+        found = activity_at_end(file.fileno())
+    assert found is not None
+    return found
+
+
+def test_the_end_tells_how_much_was_seen_in_each_second(tmp_path: Path, camera: Clip) -> None:
+    """Also where more came after the end, and a process has begun again."""
+    rig = Seeing(tmp_path / "store", camera)
+    rig.send(3)
+    rig.kill()
+    rig.start()
+    rig.connect("bbbb")
+    rig.send(4)
+    rig.finish()
+    for items, facts in rig.read():
+        told = _activity(rig.folder / tracks_path(facts.path))
+        counted: dict[int, int] = defaultdict(int)
+        for one in items:
+            if isinstance(one, SeenFrame):
+                second = one.frame.captured_at // SECOND
+                counted[second] = max(counted[second], one.objects)
+        assert max(counted.values()) > 0
+        most = told.most.tolist()
+        assert {told.first + place: count for place, count in enumerate(most) if count >= 0} == counted
+
+
+def test_no_end_but_a_whole_one_tells_of_activity(tmp_path: Path, camera: Clip) -> None:
+    rig = Seeing(tmp_path / "store", camera)
+    rig.send(9)
+    rig.finish()
+    ((_, facts),) = rig.read()
+    path, draw = rig.folder / tracks_path(facts.path), random.Random(2)
+    whole, told = path.read_bytes(), _activity(path)
+    end = len(whole) - RECORD_BYTES - len(packed(told))
+    for at in [*draw.sample(range(len(whole)), 20), *draw.sample(range(end, len(whole)), 30)]:
+        for changed in (whole[:at], whole[:at] + bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1 :]):
+            path.write_bytes(changed)
+            with path.open("rb") as file:
+                found = activity_at_end(file.fileno())
+            assert found in (None, told)  # its own bytes alone are looked at
+            assert found is None or len(changed) == len(whole)
 
 
 def test_all_that_was_killed_at_once_leaves_whole_records(tmp_path: Path, camera: Clip) -> None:

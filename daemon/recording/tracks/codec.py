@@ -35,6 +35,7 @@ CONFIDENCE_UNITS: Final = 10_000.0
 GRID_UNITS: Final = 64.0
 _DEFLATE: Final = (1, zlib.DEFLATED, -15, 8, zlib.Z_RLE)  # the others take longer, and give no less
 _MAX_BYTES: Final = 64 << 20
+_MAX_ROWS: Final = 1 << 22
 # Columns of boxes: corners and confidence in units; of tracks the bits of the corners.
 _CORNERS, _CONFIDENCE, _CLASS, _ID, _TRACK_CLASS, _TRACK = slice(0, 4), 4, 5, 6, 7, slice(8, 12)
 _COLUMNS: Final = 12
@@ -58,6 +59,11 @@ class StoredFrame(NamedTuple):
     rows: Integers
     news: PackedNews | None
     attributes: list[_Own] | None
+
+    @property
+    def objects(self) -> int:
+        """As `SeenFrame.objects`."""
+        return int(np.count_nonzero(self.rows[:, _ID])) if self.tracked else len(self.rows)
 
     @property
     def context(self) -> tuple[object, ...]:
@@ -203,6 +209,8 @@ def _heads_of(frames: Sequence[StoredFrame]) -> Integers:
 def _columns_of(block: _Block) -> tuple[Integers, Integers]:
     """Of frames, and of boxes by track."""
     frames, boxes = block.counts
+    if not (0 <= frames <= _MAX_ROWS and 0 <= boxes <= _MAX_ROWS):
+        raise ValueError("it has more rows than are written")
     if len(block.widths) != _FRAME_COLUMNS + _COLUMNS:
         raise ValueError("it has other columns")
     split = frames * sum(block.widths[:_FRAME_COLUMNS])

@@ -120,6 +120,11 @@ class SeenFrame(msgspec.Struct, frozen=True, eq=False):
     tracks: SeenTracks | None
     attributes: Sequence[Attributes | None] | None
 
+    @property
+    def objects(self) -> int:
+        """Tracks; boxes where nothing is tracked."""
+        return len(self.xyxy) if self.tracks is None else int(np.count_nonzero(self.tracks.id))
+
 
 class TrackingSettings(msgspec.Struct, frozen=True, array_like=True):
     """How a source was tracked: what rules need beside the tracks.

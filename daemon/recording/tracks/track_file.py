@@ -8,7 +8,8 @@ that was changed is found.
     2  a model and its labels, before the first block that has them
     3  a block of frames
     4  a source has another state
-    5  the end: no more is expected; where more comes after all, it follows, and another end
+    5  the end, with the activity of the whole file: no more is expected; where more comes after all, it follows, and
+       another end
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from daemon.pipeline.outbox import Served
 from daemon.recording.retention import TRACKS
 from daemon.recording.scan import is_left
 from daemon.recording.store import FILE_MODE, VIDEO, Store, store_error
+from daemon.recording.tracks.activity import END, ActivityCount, packed
 from daemon.recording.tracks.codec import BlockError, StoredFrame, decode, encode
 from daemon.recording.tracks.records import Labels, SeenFrame, StateChange, TracksHead
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 MAGIC: Final = b"lookTRK\1"
-_HEAD, _SERVED, _BLOCK, _STATE, _END = range(1, 6)
+_HEAD, _SERVED, _BLOCK, _STATE = range(1, 5)
 _RECORD = Struct("<IIB")  # bytes of what it holds; CRC; kind
 _MAX_RECORD: Final = 64 << 20
 _NEW = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -72,6 +74,7 @@ class _Written(NamedTuple):
         size, crc: up to the last whole record.
         numbers: of models that it has.
         last: index of the last frame, by account.
+        activity: of its frames.
         is_ended: nothing follows its end.
     """
 
@@ -79,6 +82,7 @@ class _Written(NamedTuple):
     crc: int
     numbers: set[int]
     last: dict[str, int]
+    activity: ActivityCount
     is_ended: bool
 
 
@@ -95,8 +99,8 @@ class TrackFile:
         self.path, self._file = path, file
         found = _written(file)
         self._head = b"" if found else MAGIC + _record(_HEAD, _encode_head(head), 0)[0]
-        self._size, self._crc, self._numbers, self.last, self._is_ended = found or _Written(
-            0, _crc(_HEAD, _encode_head(head), 0), set(), {}, False
+        self._size, self._crc, self._numbers, self.last, self._activity, self._is_ended = found or _Written(
+            0, _crc(_HEAD, _encode_head(head), 0), set(), {}, ActivityCount(), False
         )
 
     @staticmethod
@@ -158,7 +162,10 @@ class TrackFile:
         self._write(records)
         self._is_ended = False
         self._numbers |= told
-        self.last.update({row.info.account: row.number for row in items if isinstance(row, StoredFrame)})
+        for row in items:
+            if isinstance(row, StoredFrame):
+                self.last[row.info.account] = row.number
+                self._activity.add(row.info.captured_at, row.objects)
 
     def finish(self) -> None:
         """Nothing more is expected: say so, and bring it to the disk.
@@ -167,7 +174,7 @@ class TrackFile:
             StoreError: it cannot be written.
         """
         if self._size and not self._is_ended:
-            self._write([(_END, b"")])
+            self._write([(END, packed(self._activity.found))])
             self._is_ended = True
             try:
                 os.fdatasync(self._file)
@@ -214,18 +221,32 @@ def read_tracks(store: Store, facts: FileFacts) -> Iterator[SeenFrame | StateCha
         OSError: it cannot be read.
     """
     with store.opened(tracks_path(facts.path)) as file:
-        labels: Labels = {}
-        for record in _records(file):
-            try:
-                yield from _items(record, labels)
-            except (BlockError, msgspec.DecodeError) as error:
-                raise TracksError(f"{tracks_path(facts.path)}: {error}") from error
+        yield from tracks_in(file, tracks_path(facts.path))
+
+
+def tracks_in(file: int, path: str) -> Iterator[SeenFrame | StateChange]:
+    """`read_tracks` of an open file.
+
+    Raises:
+        TracksError, OSError: as there.
+    """
+    labels: Labels = {}
+    for record in _records(file):
+        try:
+            yield from _items(record, labels)
+        except (BlockError, msgspec.DecodeError) as error:
+            raise TracksError(f"{path}: {error}") from error
 
 
 def tracks_head(store: Store, facts: FileFacts) -> TracksHead:
     """The head of the tracks of a recording; raises as `read_tracks` does."""
     with store.opened(tracks_path(facts.path)) as file:
-        return _head_of(next(_records(file), None))
+        return head_in(file)
+
+
+def head_in(file: int) -> TracksHead:
+    """`tracks_head` of an open file."""
+    return _head_of(next(_records(file), None))
 
 
 def recover_tracks(store: Store, video: str) -> None:
@@ -344,14 +365,16 @@ def _written(file: int) -> _Written | None:
     found: _Written | None = None
     numbers: set[int] = set()
     last: dict[str, int] = {}
+    activity = ActivityCount()
     labels: dict[int, Served] = {}
     for record in _records(file):
         try:
             for item in _items(record, labels):
                 if isinstance(item, SeenFrame):
                     last[item.frame.account] = item.index
+                    activity.add(item.frame.captured_at, item.objects)
         except (BlockError, msgspec.DecodeError) as error:
             raise TracksError(str(error)) from error
         numbers |= labels.keys()
-        found = _Written(record.end, record.crc, numbers, last, record.kind == _END)
+        found = _Written(record.end, record.crc, numbers, last, activity, record.kind == END)
     return found
