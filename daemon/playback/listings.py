@@ -66,6 +66,7 @@ class FileFragments(msgspec.Struct, frozen=True, kw_only=True):
         base_dts: ns, the time of the session at which the file's own times begin.
         turns: quarter turns clockwise that make the picture upright; players do it.
         is_open: it is being written.
+        epoch: of the owner, in a fleet: a file of a higher one is newer, whatever the clocks say.
         fragments: rows as `columns` of the answer says; times are UTC ns, pts and duration ns of the session.
     """
 
@@ -80,6 +81,7 @@ class FileFragments(msgspec.Struct, frozen=True, kw_only=True):
     head: tuple[int, int]
     base_dts: int
     is_open: bool
+    epoch: int | None
     fragments: list[tuple[int | bool, ...]]
 
 
@@ -229,6 +231,7 @@ def _file(facts: FileFacts, times: Times, opened: OpenedStore, most: int) -> Fil
         head=(0, found.beginning),
         base_dts=found.head.base_dts,
         is_open=found.tail is None,
+        epoch=found.head.epoch,
         fragments=[_columns(row) for row in rows],
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,11 +16,12 @@ from daemon.analytics.journal_file import JournalFile
 from daemon.config.events import EventsConfig
 from daemon.config.http import DashboardConfig, TokenConfig
 from daemon.config.recording import RecordConfig, StoreConfig
+from daemon.config.sources import SyntheticConfig
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.recording.index import Claim
 from daemon.redact import Secret
 from lookoutd.messages import Event
-from tests.lifetimes.running import STREET, running
+from tests.lifetimes.running import running
 from tests.recording.playback_rig import HTTP, OPERATE
 from tests.support import browsing
 from tests.support.browsing import PATIENCE_MS, chromium
@@ -30,11 +31,13 @@ from tests.support.page import Page
 from tests.support.past import Box, Past
 from tests.support.ports import free_port
 from tests.support.recorded import SECOND, Clip
+from tests.support.recorded import clip as recorded_clip
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, ConsoleMessage, Response
+    from playwright.sync_api import BrowserContext, ConsoleMessage, Playwright, Response
     from playwright.sync_api import Page as Tab
 
+STREET = SyntheticConfig(id="street", fps=1, width=16, height=16, objects=1)
 SMALL, LARGE = (320, 180), (480, 270)
 TOKENS = [TokenConfig(role, role, Secret(token)) for role, token in browsing.ROLES.items()]  # type: ignore[arg-type]
 
@@ -50,8 +53,11 @@ class PastWorld:
 
     past: Past
     page: Page
+    playwright: Playwright
     context: BrowserContext
     begin: int
+    clip: Callable[[str, int, int], Clip]
+    daemons: list[DaemonAddress]
     numbers: dict[tuple[str, int], int] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -66,7 +72,7 @@ class PastWorld:
         return tab
 
     def note(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and "status of 404" not in message.text:
+        if message.type == "error" and "the server responded with a status of 4" not in message.text:
             self.complaints.append(message.text)
 
     def measure(self, response: Response) -> None:
@@ -130,16 +136,23 @@ def past_world(folder: Path, clips: Path) -> Iterator[PastWorld]:
         writer = Writer(past, clips)
         write_door(writer, begin)
         writer.put("yard", begin + 10 * SECOND, writer.clip("plain", 0, 20), 0)
+        past.write("hevc", recorded_clip(clips, "hevc"), begin)
+        other = stack.enter_context(closing(Past(folder / "other")))
+        past.write("hall", writer.clip("plain", 0, 4), begin)
+        past.write("hall", writer.clip("plain", 200, 4), begin + 8 * SECOND, cause="disk_slow")
+        other.write("hall", writer.clip("plain", 100, 4, session="e5"), begin + 4 * SECOND)
         events = [event(n, "door", begin + s * SECOND) for n, s in ((1, 5), (2, 25), (3, 55), (4, 125))]
         past.index.put_claim(Claim("door", "past-2", begin + 20 * SECOND, begin + 40 * SECOND, "ready"))
-        page = stack.enter_context(served(folder, {"here": (past, events)}))
-        browser = chromium(stack.enter_context(sync_playwright()))
+        addresses = stack.enter_context(daemons(folder, {"here": ({"main": past, "nas": other}, events)}))
+        page = stack.enter_context(page_of(addresses))
+        playwright = stack.enter_context(sync_playwright())
+        browser = chromium(playwright)
         stack.callback(browser.close)
         context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
         context.set_default_timeout(PATIENCE_MS)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         expect.set_options(timeout=PATIENCE_MS)
-        world = PastWorld(past, page, context, begin, writer.numbers)
+        world = PastWorld(past, page, playwright, context, begin, writer.clip, addresses, writer.numbers)
         context.on("console", world.note)
         context.on("weberror", lambda error: world.complaints.append(f"uncaught: {error.error}"))
         context.on("response", world.measure)
@@ -147,31 +160,45 @@ def past_world(folder: Path, clips: Path) -> Iterator[PastWorld]:
 
 
 @contextmanager
-def served(folder: Path, stores: dict[str, tuple[Past, list[Event]]], *, roles: bool = False) -> Iterator[Page]:
-    """A daemon for each store, and the page of all.
+def daemons(folder: Path, stores: dict[str, tuple[dict[str, Past], list[Event]]]) -> Iterator[list[DaemonAddress]]:
+    """Daemons.
 
     Args:
-        stores: by daemon, with the events of its journal.
-        roles: people have to log in.
+        stores: of each, by name, and the events of its journal.
     """
     with ExitStack() as stack:
         addresses = []
-        for name, (past, events) in stores.items():
+        for name, (own_stores, events) in stores.items():
             own = folder / name
             own.mkdir()
             with closing(JournalFile(own / "events.db", time.time_ns())) as journal:
-                journal.append(events, {}, time.time_ns(), 100_000)
+                for one in events:
+                    journal.append([one], {}, one.at, 100_000)
             http = msgspec.structs.replace(HTTP, enabled=True, port=free_port())
-            record = RecordConfig(stores={"main": StoreConfig(past.path, min_free_gib=0)}, port=0, mode="off")
+            places = {key: StoreConfig(past.path, min_free_gib=0) for key, past in own_stores.items()}
+            record = RecordConfig(stores=places, port=0, mode="off")
             config = {"record": record, "http": http, "events": EventsConfig(journal=own / "events.db")}
             app = stack.enter_context(running(own, STREET, config=config))
             url = f"http://127.0.0.1:{http.port}"
             addresses.append(DaemonAddress(name, app.parts.endpoint, url, Secret(OPERATE), is_here=True))
-        config = DashboardConfig(tokens=TOKENS if roles else [])
-        page = stack.enter_context(Page(addresses, config, awaits=()))
-        if not roles:
-            wait_until(lambda: all(_serves(page, name) for name in stores), "recordings are served")
+        yield addresses
+
+
+@contextmanager
+def page_of(addresses: Sequence[DaemonAddress]) -> Iterator[Page]:
+    """The page of some daemons, which needs no login."""
+    with Page(addresses, awaits=()) as page:
+        wait_until(lambda: all(_serves(page, row.name) for row in addresses), "recordings are served")
         yield page
+
+
+@contextmanager
+def served_with_login(world: PastWorld) -> Iterator[str]:
+    """Another page of the same daemon, where people log in; returns its URL."""
+    with Page(world.daemons, DashboardConfig(tokens=TOKENS), awaits=()) as page:
+        page.client.post("/api/login", json={"token": browsing.OPERATE})
+        wait_until(lambda: _is_known(page, "here"), "it knows the daemon")
+        yield page.url
 
 
 def _serves(page: Page, name: str) -> bool:

@@ -79,3 +79,12 @@ def numbered(
 def of_session(found: Clip, session: str) -> Clip:
     """The same video in another connection."""
     return Clip(msgspec.structs.replace(found.stream, session=session), found.samples)
+
+
+def stretched(found: Clip, factor: int) -> Clip:
+    """The same pictures, which last so many times as long."""
+    samples = [
+        sample._replace(pts=sample.pts * factor, dts=sample.dts * factor, duration=sample.duration * factor)
+        for sample in found.samples
+    ]
+    return Clip(found.stream, samples)

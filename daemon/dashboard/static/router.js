@@ -70,6 +70,9 @@ export function withQuery(values) {
 /** Change the query alone: filters belong into the address, and not into the history. */
 export const setQuery = (values) => write(withQuery(values), 0);
 
+/** The same without telling anybody: a page says where it is, as somebody may send the address or load it again. */
+export const noteQuery = (values) => history.replaceState({ place }, "", withQuery(values));
+
 window.addEventListener("popstate", (event) => {
   if (!event.state) {
     // A part of this page, by a link: the browser has made the entry.

@@ -5,6 +5,7 @@ import { momentOf } from "./fragments.js";
 const DRIFT_S = 0.15; // beyond it a session gets another offset, and all is loaded again
 const MOST_OVERLAP_S = 30; // of two sessions, after hours of drift
 const SESSIONS = 64;
+const SLACK_S = 4; // so that not each fragment removes another
 
 /**
  * @typedef {object} Piece a fragment in the buffer
@@ -87,7 +88,7 @@ export class Appended {
     const first = this.pieces.findLast((piece) => piece.start <= begin && piece.fragment.key);
     const last = this.pieces.find((piece) => piece.start >= end && piece.fragment.key);
     const ranges = [];
-    if (first && this.pieces[0].start < first.start - 5) ranges.push([0, first.start]);
+    if (first && this.pieces[0].start < Math.min(first.start, begin - SLACK_S)) ranges.push([0, first.start]);
     if (last) ranges.push([last.start, Infinity]);
     this.pieces = this.pieces.filter((piece) => !ranges.some(([from, to]) => from <= piece.start && piece.start < to));
     return ranges;

@@ -76,8 +76,8 @@ function useColours() {
 /** Draw again when the scene or the size of the canvas changes. */
 function useDrawing(canvas, draw) {
   const latest = useRef(draw);
-  latest.current = draw;
-  useEffect(() => draw());
+  latest.current = () => canvas.current && draw();
+  useEffect(() => latest.current());
   useEffect(() => {
     const watcher = new ResizeObserver(() => latest.current());
     watcher.observe(canvas.current);

@@ -4,7 +4,7 @@ import { picturesOf, timescaleOf } from "./mp4.js";
 import { ask, pathOf, pieces } from "./requests.js";
 import { now, Tiles, tilesOf } from "./tiles.js";
 
-const WIDTH = 240000; // ms of one request: some 300 fragments
+const WIDTH = 60000; // ms of one request: some 60 fragments, and at the newest picture one each second
 const HOLE_MS = 250; // between two fragments that is no gap
 const BACK_MS = 600000; // where a key picture is looked for
 const HEADS = 24; // beginnings of files that are kept
@@ -51,7 +51,7 @@ export class Fragments {
   /** @param daemons that may have recordings of the source */
   constructor(daemons, source) {
     Object.assign(this, { daemons, source, heads: new Map() });
-    this.tiles = new Tiles((begin, width, signal) => this.load(begin, width, signal), { most: 24, freshMs: 700, atOnce: 3 });
+    this.tiles = new Tiles((begin, width, signal) => this.load(begin, width, signal), { most: 60, freshMs: 700, atOnce: 3 });
   }
 
   async load(begin, width, signal) {
@@ -110,7 +110,7 @@ export class Fragments {
     return found[0].key ? found : null;
   }
 
-  /** The fragment after another one, across files and gaps; null if there is none within a few minutes. */
+  /** The fragment after another one, across files and gaps; null if there is none within a minute. */
   async after(fragment) {
     const first = Math.floor((fragment.end - 1) / WIDTH) * WIDTH;
     for (const from of [first, first + WIDTH]) {

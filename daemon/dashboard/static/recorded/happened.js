@@ -13,6 +13,7 @@ const STEPS = 300; // of the activity of a tile
 const ACTIVE_DAYS = 3; // of longer times no activity is asked for
 const FIRST_MS = 10 * MINUTE;
 const LONGEST_MS = 40 * DAY;
+const LATER_MS = MINUTE; // an event may be told so long after it began; a journal goes by when it was told
 
 const widthOf = (span) => WIDTHS.find((one) => one * 4 >= span) ?? WIDTHS[WIDTHS.length - 1];
 
@@ -47,11 +48,11 @@ export class Happened {
     const found = [];
     let cursor = null;
     for (let page = 0; page < PAGES && (page === 0 || cursor); page += 1) {
-      const answer = await json(this.query({ after: begin / 1000, before: (begin + width) / 1000, limit: PAGE, ...(cursor && { cursor }) }), signal);
-      found.push(...this.own(answer.events));
+      const answer = await json(this.query({ after: begin / 1000, before: (begin + width + LATER_MS) / 1000, limit: PAGE, ...(cursor && { cursor }) }), signal);
+      found.push(...this.own(answer.events).filter((row) => begin <= row.ms && row.ms < begin + width));
       cursor = answer.cursor;
     }
-    return found.reverse();
+    return found.sort((a, b) => a.ms - b.ms);
   }
 
   /** Events of a time, as far as they are known by now, in their order. */
@@ -61,13 +62,22 @@ export class Happened {
 
   /** The next event after a moment (1), or the last before it (-1); null if there is none. */
   async beside(ms, direction, signal) {
-    if (direction < 0) return this.own((await json(this.query({ before: (ms - 1) / 1000, limit: 1 }), signal)).events)[0] ?? null;
+    if (direction < 0) {
+      let cursor = null;
+      for (let page = 0; page < PAGES; page += 1) {
+        const answer = await json(this.query({ before: (ms + LATER_MS) / 1000, limit: PAGE, ...(cursor && { cursor }) }), signal);
+        const [last] = this.own(answer.events).filter((row) => row.ms < ms - 1).sort((a, b) => b.ms - a.ms);
+        if (last || !answer.cursor) return last ?? null;
+        cursor = answer.cursor;
+      }
+      return null;
+    }
     let [from, width] = [ms + 1, FIRST_MS];
     while (from < now() && from < ms + LONGEST_MS) {
-      const answer = await json(this.query({ after: from / 1000, before: (from + width) / 1000, limit: PAGE }), signal);
-      const rows = this.own(answer.events);
+      const answer = await json(this.query({ after: from / 1000, before: (from + width + LATER_MS) / 1000, limit: PAGE }), signal);
+      const rows = this.own(answer.events).filter((row) => row.ms > ms + 1);
       if (answer.cursor && rows.length > 1 && width > 1) width /= 4;
-      else if (rows.length) return rows[rows.length - 1];
+      else if (rows.length) return rows.sort((a, b) => a.ms - b.ms)[0];
       else [from, width] = [from + width, Math.min(DAY * 8, width * 4)];
     }
     return null;

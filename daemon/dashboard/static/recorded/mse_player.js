@@ -275,7 +275,8 @@ export class MsePlayer {
   async fill(signal) {
     if (!this.appended || this.video.seeking) return false;
     const time = this.video.currentTime;
-    for (const range of this.appended.trim(time - BEHIND_S, time + FAR_S)) await this.media.remove(...range);
+    const isTight = this.appended.bytes > MAX_BYTES / 2;
+    for (const range of this.appended.trim(time - (isTight ? 1 : BEHIND_S), time + FAR_S)) await this.media.remove(...range);
     const last = this.appended.lastFrom(time);
     const ahead = this.rate > 1 ? AHEAD_S.fast : AHEAD_S[this.rate ? "playing" : "paused"];
     if (!last || last.end - time > ahead || this.appended.bytes > MAX_BYTES) return false;

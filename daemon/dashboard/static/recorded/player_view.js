@@ -16,6 +16,7 @@ import { useAddress, useView, ViewTools } from "./view.js";
 
 const MOST = 4;
 const HOUR = 3600000;
+const PLAYING_WRITE_MS = 1000;
 
 const alsoOf = (query) => (query.get("also") ?? "").split(",").filter(Boolean).map((pair) => pair.split("/").map(decodeURIComponent)).slice(0, MOST - 1);
 
@@ -38,7 +39,7 @@ export function PlayerView({ route, place, places }) {
   const picture = useRef(null);
   const timeline = useTimeline(place, view);
   const others = useMemo(() => also.map(([daemon, source]) => placeOf(places, daemon, source)).filter(Boolean), [also, places]);
-  useMoment(route, clock, state, also);
+  useMoment(route, clock, state, also, (ms) => setView(scale.showing(view, ms)));
   useFollowing(state, view, setView);
   const verbs = useVerbs({ clock, timeline, setRange, view, setView });
   useKeys(verbs);
@@ -83,20 +84,21 @@ function OtherRow({ place, ...more }) {
 }
 
 /** The moment and the cameras in the address; and a link to another moment of the same page. */
-function useMoment(route, clock, state, also) {
+function useMoment(route, clock, state, also, show) {
   const write = useAddress();
-  const written = useRef(route.query.get("at"));
-  const moment = scale.isoOf(Math.round(state.at));
+  const last = useRef(-Infinity);
   useEffect(() => {
-    if (state.playing && Math.abs(Date.parse(written.current ?? "") - state.at) < 1000) return;
-    written.current = moment;
-    write({ at: moment, also: also.map((pair) => pair.map(encodeURIComponent).join("/")).join() });
-  }, [moment, also]);
-  const given = route.query.get("at");
+    if (state.playing && Math.abs(last.current - state.at) < PLAYING_WRITE_MS) return;
+    last.current = state.at;
+    write({ at: scale.isoOf(Math.round(state.at)), also: also.map((pair) => pair.map(encodeURIComponent).join("/")).join() });
+  }, [state.at, state.playing, also]);
+  const first = useRef(route.query);
   useEffect(() => {
-    const ms = Date.parse(given ?? "");
-    if (given !== written.current && Number.isFinite(ms) && Math.abs(ms - clock.at) > 3000 && !state.playing) clock.seek(ms);
-  }, [given]);
+    const ms = Date.parse(route.query.get("at") ?? "");
+    if (route.query === first.current || !Number.isFinite(ms)) return;
+    clock.seek(ms);
+    show(ms);
+  }, [route.query]);
 }
 
 /** While it plays, the bar goes along. */

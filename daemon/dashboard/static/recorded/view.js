@@ -1,6 +1,6 @@
 // The view of bars in the address, and the controls that change it.
 import { html, useEffect, useRef, useState } from "../html.js";
-import { setQuery } from "../router.js";
+import { noteQuery } from "../router.js";
 import { t } from "../texts.js";
 import * as scale from "./scale.js";
 import { now } from "./tiles.js";
@@ -10,7 +10,7 @@ const WRITE_MS = 400; // browsers refuse more than some changes of the address i
 /** Changes of the query that are written together, at most a few times a second. */
 export function useAddress() {
   const state = useRef({ timer: 0, values: {} });
-  useEffect(() => () => clearTimeout(state.current.timer), []);
+  useEffect(() => () => clearTimeout(state.current.timer), []); // the address is that of another page by then
   return (values) => {
     const { current } = state;
     current.values = { ...current.values, ...values };
@@ -18,7 +18,7 @@ export function useAddress() {
     current.timer = setTimeout(() => {
       current.timer = 0;
       const query = Object.fromEntries(new URLSearchParams(location.search));
-      setQuery({ ...query, ...current.values });
+      noteQuery({ ...query, ...current.values });
     }, WRITE_MS);
   };
 }

@@ -1,0 +1,314 @@
+"""The past in a browser: the timeline and the player, in front of a real daemon with recordings that tell their pictures."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal
+
+import av
+import pytest
+
+from tests.dashboard.past_world import iso, past_world, served_with_login
+from tests.support import browsing
+from tests.support.browsing import violations
+from tests.support.numbered import COLOUR, box_of
+from tests.support.recorded import SECOND
+
+with suppress(ImportError):  # without it all of these are skipped
+    from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page as Tab
+
+    from tests.dashboard.past_world import PastWorld
+
+pytestmark = [pytest.mark.needs("chromium", "playwright", "ffmpeg"), pytest.mark.slow(7)]
+SCRIPT = Path(__file__).with_name("past.js").read_text()
+DOOR = "/recordings/here/door"
+PICTURE = SECOND // 25
+PLAYED = f"{DOOR}?at={{at}}&zoom=200"
+VIEWS: list[tuple[str, Literal["light", "dark"], int]] = [
+    ("/recordings", "light", 1280), ("/recordings", "dark", 390), (PLAYED, "dark", 1280), (PLAYED, "light", 390),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, folder_of_all: Path) -> Iterator[PastWorld]:
+    with past_world(tmp_path_factory.mktemp("past"), folder_of_all) as found:
+        yield found
+        assert not found.complaints
+
+
+@pytest.fixture
+def tab(world: PastWorld) -> Iterator[Tab]:
+    tab = world.open(f"{DOOR}?at={world.at(1)}&zoom=200")
+    tab.evaluate(SCRIPT)
+    tab.locator(".past-shown").wait_for()
+    yield tab
+    tab.close()
+
+
+def _seek(tab: Tab, at: str) -> Any:
+    found = tab.evaluate("(path) => seekTo(path)", f"{DOOR}?at={at}")
+    assert not found.get("isLate"), (at, found)
+    return found
+
+
+def _frames(tab: Tab) -> list[Any]:
+    found: list[Any] = tab.evaluate("() => frames_.splice(0)")
+    return found
+
+
+def check_seeks(world: PastWorld, tab: Tab, count: int, seed: int) -> list[float]:
+    """Seek to random pictures: that one is shown, and its boxes are on its object. Returns ms of each."""
+    random, took = Random(seed), []
+    shown = world.past.shown["door"]
+    borders = [n for n in range(1, len(shown)) if shown[n].number == 0]
+    chosen = [random.randrange(len(shown)) for _ in range(count - 8)]
+    chosen += [max(0, min(len(shown) - 1, random.choice(borders) + random.choice((-1, 0)))) for _ in range(8)]
+    for place in [one for one, before in zip(chosen, [None, *chosen]) if one != before]:
+        one = shown[place]
+        found = _seek(tab, world.at((one.at - world.begin) / SECOND + 0.02))
+        wanted = world.numbers[one.session, one.pts]
+        assert found["session"] == one.session
+        assert abs(found["number"] - wanted) <= 1, (found, wanted)
+        assert abs(found["pts"] - one.pts) <= PICTURE + 2_000_000, (found, one)
+        assert found["kind"] == "exact", found
+        size = (480, 270) if one.session == "c3" else (320, 180)
+        (boxed,) = found["boxed"]
+        assert boxed["box"] == pytest.approx(box_of(found["number"], *size), abs=0.02)
+        assert boxed["colour"] == pytest.approx(COLOUR, abs=40), found
+        took.append(found["took"])
+    return took
+
+
+def test_each_seek_shows_its_picture_with_its_boxes(world: PastWorld, tab: Tab) -> None:
+    took = check_seeks(world, tab, 20, 1)
+    print(f"seek to shown picture: median {median(took):.0f} ms, most {max(took):.0f} ms")
+
+
+def test_a_moment_that_is_not_recorded_says_why(world: PastWorld, tab: Tab) -> None:
+    tab.goto(f"{world.page.url}{DOOR}?at={world.at(45)}")
+    expect(tab.locator(".picture-note")).to_have_text("Not recorded: the camera gave no video (no answer)")
+    tab.goto(f"{world.page.url}{DOOR}?at={world.at(100)}")
+    expect(tab.locator(".picture-note")).to_have_text("Not recorded: the disk was full")
+
+
+def test_playing_goes_over_borders_and_gaps(world: PastWorld, tab: Tab) -> None:
+    _seek(tab, world.at(19.5))
+    _frames(tab)
+    tab.keyboard.press("Space")
+    tab.wait_for_function("() => frames_.some((one) => one.number >= 506)")  # the second file
+    numbers = [row["number"] for row in _frames(tab)]
+    assert numbers == sorted(numbers)
+    assert all(450 <= number <= 500 or number >= 500 for number in numbers)
+    tab.get_by_label("Speed").select_option("4")
+    tab.evaluate("(path) => void seekTo(path)", f"{DOOR}?at={world.at(38)}")
+    tab.wait_for_function("() => frames_.some((one) => one.session === 'b2')")
+    expect(tab.locator(".past-transport [role=status]")).to_contain_text("10 seconds were left out. Not recorded: the camera")
+    tab.get_by_label("Speed").select_option("16")
+    tab.evaluate("(path) => void seekTo(path)", f"{DOOR}?at={world.at(66)}")
+    tab.wait_for_function("() => frames_.some((one) => one.session === 'd4')")  # over sizes and another gap
+    tab.keyboard.press("k")
+    expect(tab.get_by_role("button", name="Play", exact=True)).to_be_visible()
+
+
+def test_pictures_and_events_forwards_and_back(world: PastWorld, tab: Tab) -> None:
+    _seek(tab, world.at(19.89))
+    for key, number in (("ArrowRight", 498), (".", 499), (".", 500), (",", 499), ("ArrowLeft", 498)):
+        tab.keyboard.press(key)
+        tab.wait_for_function("(number) => shownNumber().number === number", arg=number)
+    tab.keyboard.press("n")
+    expect(tab.locator(".past-clock")).to_have_attribute("datetime", world.at(25))
+    tab.keyboard.press("p")
+    expect(tab.locator(".past-clock")).to_have_attribute("datetime", world.at(5))
+    tab.wait_for_function("() => shownNumber().number === 125")
+
+
+def test_the_newest_picture_is_followed(world: PastWorld, tab: Tab) -> None:
+    """The file that is being written grows while it is played."""
+    begin = time.time_ns() - 8 * SECOND
+    file = world.past.write("live", world.clip("plain", 0, 4), begin, is_open=True)
+    tab.goto(f"{world.page.url}/recordings/here/live?at={iso(begin + 2 * SECOND)}")
+    tab.evaluate(SCRIPT)
+    tab.locator(".past-shown").wait_for()
+    tab.get_by_role("button", name="Play", exact=True).click()
+    tab.get_by_text("This is the newest picture.").wait_for()
+    assert tab.evaluate("() => shownNumber().number") in (98, 99)
+    world.past.go_on("live", file, world.clip("plain", 100, 4), begin + 4 * SECOND)
+    tab.wait_for_function("() => shownNumber().number >= 150")
+    expect(tab.get_by_role("link", name="Live")).to_have_attribute("href", "/camera/here/live")
+
+
+def test_stills_stand_in_for_video_that_the_browser_does_not_play(world: PastWorld, tab: Tab) -> None:
+    tab.goto(f"{world.page.url}/recordings/here/hevc?at={world.at(1.01)}")
+    expect(tab.get_by_text("This browser cannot play hvc1")).to_be_visible()
+    picture = tab.locator(".past-picture img")
+    tab.wait_for_function("() => document.querySelector('.past-picture img').naturalWidth === 320")
+    before = picture.get_attribute("src")
+    tab.keyboard.press(".")
+    expect(picture).not_to_have_attribute("src", before or "")
+    expect(tab.locator(".past-clock")).to_have_attribute("datetime", re.compile(r"\.0\d\dZ|\.1\d\dZ"))
+    tab.keyboard.press("k")
+    tab.wait_for_function("(at) => document.querySelector('.past-clock').getAttribute('datetime') > at", arg=world.at(1.6))
+
+
+def test_a_moment_is_kept_copied_and_saved_by_keys_alone(world: PastWorld) -> None:
+    """From the login to a clip on the disk, without a mouse."""
+    with served_with_login(world) as url:
+        tab = world.context.new_page()
+        tab.goto(url + "/recordings")
+        tab.get_by_label("Token").wait_for()
+        _press_until(tab, "Tab", "document.activeElement.tagName === 'INPUT'")
+        tab.keyboard.type(browsing.OPERATE)
+        tab.keyboard.press("Enter")
+        tab.get_by_role("slider").first.wait_for()
+        _press_until(tab, "Tab", "document.activeElement.getAttribute('role') === 'slider'")
+        tab.keyboard.press("Home")
+        tab.keyboard.press("Shift+Tab")  # to the link with the name of the camera
+        tab.keyboard.press("Enter")
+        tab.locator(".past-shown").wait_for()
+        _press_until(tab, "Tab", "document.activeElement.getAttribute('role') === 'slider'")
+        for _ in range(4):
+            tab.keyboard.press("+")
+        tab.evaluate("() => document.activeElement.blur()")
+        tab.keyboard.press("j")
+        tab.keyboard.press("i")
+        tab.keyboard.press("l")
+        tab.keyboard.press("ArrowLeft")
+        tab.keyboard.press("o")
+        _press_until(tab, "Tab", "document.activeElement.textContent === 'Download as MP4'")
+        with tab.expect_download() as download:
+            tab.keyboard.press("Enter")
+        with av.open(str(download.value.path())) as container:
+            assert 200 <= sum(1 for _ in container.decode(video=0)) <= 300
+        _press_until(tab, "Tab", "document.activeElement.textContent === 'Keep this'")
+        tab.keyboard.press("Enter")
+        tab.keyboard.type("case 17")
+        tab.keyboard.press("Enter")
+        expect(tab.get_by_text("case 17 (guard)")).to_be_visible()
+        _press_until(tab, "Tab", "document.activeElement.textContent === 'Unlock'")
+        tab.keyboard.press("Enter")
+        expect(tab.get_by_text("case 17 (guard)")).to_have_count(0)
+        tab.close()
+
+
+def _press_until(tab: Tab, key: str, condition: str) -> None:
+    for _ in range(120):
+        tab.keyboard.press(key)
+        if tab.evaluate(f"() => {condition}"):
+            return
+    raise AssertionError(condition)
+
+
+def test_a_link_and_a_picture_of_a_moment(world: PastWorld, tab: Tab) -> None:
+    _seek(tab, world.at(3))
+    tab.get_by_role("button", name="Copy link to this moment").click()
+    expect(tab.get_by_text("The link is copied.").first).to_be_visible()
+    assert tab.evaluate("() => navigator.clipboard.readText()") == f"{world.page.url}{DOOR}?at={world.at(3)}"
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name="Save picture", exact=True).click()
+    with av.open(str(download.value.path())) as container:
+        (frame,) = container.decode(video=0)
+        assert (frame.width, frame.height) == (320, 180)
+
+
+def test_a_range_that_is_too_long_says_so(world: PastWorld, tab: Tab) -> None:
+    _seek(tab, world.at(3))
+    tab.keyboard.press("i")
+    tab.get_by_role("slider", name="Recordings of door").focus()
+    for _ in range(16):
+        tab.keyboard.press("Shift+ArrowRight")
+    tab.keyboard.press("o")
+    tab.get_by_role("button", name="Download as MP4").click()
+    expect(tab.get_by_role("alert")).to_contain_text("600 s")
+
+
+def test_several_cameras_are_on_one_clock(world: PastWorld, tab: Tab) -> None:
+    _seek(tab, world.at(12 + 0.02))
+    tab.get_by_label("Add a camera").select_option("here/yard")
+    tab.wait_for_function("() => document.querySelectorAll('.past-shown').length === 2")
+    shown = tab.locator(".past-shown")
+    expect(shown.nth(1)).to_have_attribute("datetime", world.at(12))
+    tab.keyboard.press("Space")
+    tab.wait_for_function("(at) => [...document.querySelectorAll('.past-shown')].every((one) => one.getAttribute('datetime') > at)", arg=world.at(14))
+    times = tab.evaluate("() => [...document.querySelectorAll('.past-shown')].map((one) => Date.parse(one.getAttribute('datetime')))")
+    assert abs(times[0] - times[1]) < 1000
+    tab.keyboard.press("Space")
+    assert "also=here%2Fyard" in tab.url
+    _seek(tab, world.at(39))  # where the second has nothing
+    expect(tab.locator(".past-picture").nth(1).locator(".picture-note")).to_contain_text("Not recorded")
+
+
+def test_two_stores_are_one_timeline(world: PastWorld, tab: Tab) -> None:
+    """Where one has a gap, the other one is played."""
+    tab.goto(f"{world.page.url}/recordings/here/hall?at={world.at(3.01)}&zoom=60")
+    tab.evaluate(SCRIPT)
+    tab.locator(".past-shown").wait_for()
+    tab.get_by_text("As a list").click()
+    rows = tab.locator(".past-list tbody tr", has_text=re.compile("Recorded$"))
+    expect(rows).to_have_count(1)
+    tab.keyboard.press("k")
+    tab.wait_for_function("() => frames_.some((one) => one.number > 205)")
+    numbers = [row["number"] for row in _frames(tab)]
+    assert numbers == sorted(numbers)
+    assert {number // 100 for number in numbers} == {0, 1, 2}
+
+
+def test_the_later_owner_wins(world: PastWorld, tab: Tab) -> None:
+    """Of two members of a fleet that both have a time: the one of the higher epoch, and the other around it."""
+    found = tab.evaluate(
+        """async () => {
+          const { chained } = await import("/static/recorded/fragments.js");
+          const { merged } = await import("/static/recorded/spans.js");
+          const file = (daemon, epoch, begin) => ({ file: { key: daemon, daemon, store: "main", epoch, place: 0, begin } });
+          const rows = (daemon, begin, end) => Array.from({ length: end - begin }, (_, n) => ({ id: `${daemon}${begin + n}`,
+            file: { daemon, store: "main" }, begin: 1000 * (begin + n), end: 1000 * (begin + n + 1), pts: n, offset: n, size: 1, key: true }));
+          const old = { ...file("old", 3, 0), fragments: rows("old", 0, 6) };
+          const late = { ...file("new", 4, 2000), fragments: rows("new", 2, 4) };
+          const row = (begin, end, kind, cause = null) => ({ begin, end, kind, cause, detail: null });
+          const spans = merged([
+            [row(0, 5, "video"), row(5, 9, "gap", "off")], [row(0, 3, "gap", "fenced"), row(3, 7, "video"), row(7, 9, "gap", "disk_full")],
+          ]);
+          return [chained([old, late]).map((one) => one.id), spans.map((one) => [one.begin, one.end, one.kind, one.cause])];
+        }"""
+    )
+    assert found[0] == ["old0", "old1", "new2", "new3", "old4", "old5"]
+    assert found[1] == [[0, 7, "video", None], [7, 9, "gap", "disk_full"]]
+
+
+def test_the_bar_is_read_zoomed_and_kept_in_the_address(world: PastWorld, tab: Tab) -> None:
+    bar = tab.get_by_role("slider", name="Recordings of door")
+    bar.focus()
+    bar.press("+")
+    tab.wait_for_function("() => new URLSearchParams(location.search).get('zoom') === '100'")
+    expect(bar).to_have_attribute("aria-valuetext", re.compile("Recorded"))
+    for _ in range(9):
+        bar.press("-")
+    tab.wait_for_function("() => Number(new URLSearchParams(location.search).get('zoom')) > 50000")
+    tab.reload()
+    bar.wait_for()
+    assert float(re.findall(r"zoom=(\d+)", tab.url)[0]) > 50_000
+    tab.get_by_role("button", name="Minute").click()
+    tab.get_by_text("As a list").click()
+    expect(tab.locator(".past-list tbody tr", has_text="Recorded").first).to_be_visible()
+
+
+def test_axe_finds_nothing(world: PastWorld, tab: Tab) -> None:
+    for path, scheme, width in VIEWS:
+        tab.set_viewport_size({"width": width, "height": 800})
+        tab.emulate_media(color_scheme=scheme)
+        tab.goto(world.page.url + path.format(at=world.at(22)))
+        tab.get_by_role("slider").first.wait_for()
+        assert violations(tab) == []
+        assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+def test_no_request_is_large(world: PastWorld) -> None:
+    assert max(world.sizes.values()) < 200_000
