@@ -7,11 +7,12 @@ or to be written. So a frame waits until all packets that came before it are wri
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from daemon.recording.errors import StoreFullError
+from daemon.recording.errors import StoreError, StoreFullError
 from daemon.recording.tracks.codec import StoredFrame
 from daemon.recording.tracks.records import Labels, StateChange, TrackingSettings, TracksHead
 from daemon.recording.tracks.track_file import Stored, TrackFile, TracksBusyError, recover_tracks
@@ -141,7 +142,7 @@ class TrackPlacer:
             if place.rows and (place.is_over or now_boot - place.since >= _BLOCK_NS or _is_long(place)):
                 self._write(to, place)
             if place.is_over:
-                _end(place)
+                _end(to, place)
         while len(self._places) > _MAX_PLACES and self._places[0].is_over and not self._places[0].rows:
             self._places.popleft()
 
@@ -155,7 +156,7 @@ class TrackPlacer:
             self._decide(self._waiting.popleft(), 0, _FOREVER)
         for place in self._places:
             self._write(to, place)
-            _end(place)
+            _end(to, place)
 
     def let_go(self) -> None:
         """Close all files as they are; what is not written is forgotten here, and stays in the ring."""
@@ -226,12 +227,15 @@ class TrackPlacer:
             return TrackFile.open(to.store, place.path, head)
 
 
-def _end(place: _Place) -> None:
+def _end(to: OpenStore, place: _Place) -> None:
     """Nothing more is expected."""
     if place.file is not None:
         place.file.finish()
+        activity = place.file.activity
         place.file.close()
         place.file = None
+        with suppress(StoreError):  # its own end tells it as well
+            to.index.put_activity(place.video, activity.first, activity.counts)
 
 
 def _is_long(place: _Place) -> bool:
