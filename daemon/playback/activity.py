@@ -1,9 +1,9 @@
-"""How much was seen, over a day and longer, from the ends of files of tracks."""
+"""How much was seen, over a day and longer: from the index, and where it does not know, from the ends of files."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -30,6 +30,7 @@ from daemon.recording.tracks.track_file import TracksError, tracks_in
 _SECOND: Final = 1_000_000_000
 _MAX_ROWS: Final = 5_000
 _MAX_STEP: Final = 86_400
+_FAR: Final = 1 << 40  # s; what a damaged file says may be any number
 _SETTLED_NS: Final = 600_000_000_000  # no boxes come to a file that ended so long ago
 _KEPT: Final = 65_536  # files; some 25 MB
 _READ_NS: Final = 3_000_000_000  # for one answer; a store has five seconds
@@ -49,7 +50,7 @@ class StoreActivity(msgspec.Struct, frozen=True):
 
 
 class ActivityListing:
-    """Answers of the ends of files of tracks, which it keeps."""
+    """Answers of the index and of the ends of files of tracks, which it keeps."""
 
     def __init__(self, stores: Stores, clock: Clock) -> None:
         self._stores, self._clock, self._kept = stores, clock, _Kept()
@@ -78,22 +79,23 @@ class ActivityListing:
              "failed": answers.failed}
         )  # fmt: skip
 
-    def _read(self, files: list[FileFacts], opened: OpenedStore, add: Callable[[Activity], None]) -> bool:
-        """Hand over the activity of files; False if there was no time for all. Any thread may call it."""
+    def _read(self, files: Iterable[FileFacts], opened: OpenedStore) -> tuple[list[Activity], bool]:
+        """The activity of files, and whether there was time for all. Any thread may call it."""
         store, clock, kept, is_whole = opened.store.uuid, self._clock, self._kept, True
         begun, settled = clock.monotonic_ns(), clock.utc_ns() - _SETTLED_NS
         decoded = 0
+        all: list[Activity] = []
         missing = {}
         for facts in files:
             found = kept.get(store, facts.id)
             if found is not None:
-                add(found)
+                all.append(found)
             else:
                 missing[facts.id] = facts
         for facts, file in opened.tracks_of([*missing.values()]):
             now = clock.monotonic_ns()
             if now - begun > _READ_NS:
-                return False
+                return all, False
             del missing[facts.id]
             found = activity_at_end(file)
             if found is None and decoded > _DECODE_NS:
@@ -102,13 +104,13 @@ class ActivityListing:
             if found is None:
                 found = _counted(facts, file)
                 decoded += clock.monotonic_ns() - now
-            add(found)
+            all.append(found)
             if facts.reason is not None and facts.end < settled:
                 kept.put(store, facts.id, found)
         for facts in missing.values():  # they have no file of tracks
             if facts.reason is not None and facts.end < settled:
                 kept.put(store, facts.id, _NONE)
-        return is_whole
+        return all, is_whole
 
 
 _NONE: Final = Activity(0, b"")
@@ -131,26 +133,38 @@ class _Kept:
                 del self._found[next(iter(self._found))]
 
 
-_Read = Callable[[list[FileFacts], OpenedStore, Callable[[Activity], None]], bool]
+_Read = Callable[[Iterable[FileFacts], OpenedStore], tuple[list[Activity], bool]]
 
 
 def _of_store(
     source: str, times: Times, step: int, rows: int, read: _Read, opened: OpenedStore
 ) -> tuple[list[int | None], bool]:
-    first = times.begin // _SECOND
+    known = {
+        file: Activity(first, counts)
+        for file, first, counts in opened.index.activity(source, *times)
+        if isinstance(first, int) and isinstance(counts, bytes) and len(counts) % 2 == 0
+    }
+    others, is_whole = read((row for row in opened.files(source, *times) if row.id not in known), opened)
+    first, behind = times.begin // _SECOND, -(-times.end // _SECOND)
     seconds = np.full(rows * step, -1, np.int32)
-    is_whole = read(opened.files(source, *times), opened, partial(_add, seconds, first))
+    _fill(seconds[: behind - first], first, [*known.values(), *others])
     values = seconds.reshape(rows, step).max(axis=1).tolist()
     return [value if value >= 0 else None for value in values], not is_whole
 
 
-def _add(seconds: npt.NDArray[np.int32], first: int, activity: Activity) -> None:
-    most = activity.most
-    begin = activity.first - first
-    if begin < 0:
-        most, begin = most[-begin:], 0
-    part = seconds[begin : begin + len(most)]
-    np.maximum(part, most[: len(part)], out=part)
+def _fill(seconds: npt.NDArray[np.int32], first: int, found: Sequence[Activity]) -> None:
+    """The most of each second.
+
+    Args:
+        first: the first of `seconds`.
+    """
+    lengths = np.array([len(activity.counts) // 2 for activity in found], np.int64)
+    begins = np.array([max(-_FAR, min(_FAR, activity.first - first)) for activity in found], np.int64)
+    ends = np.cumsum(lengths)
+    places = np.arange(lengths.sum()) + np.repeat(begins - (ends - lengths), lengths)
+    most = Activity(0, b"".join(activity.counts for activity in found)).most
+    within = (places >= 0) & (places < len(seconds))
+    np.maximum.at(seconds, places[within], most[within])
 
 
 def _counted(facts: FileFacts, file: int) -> Activity:

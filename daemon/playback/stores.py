@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from starlette.exceptions import HTTPException
 
@@ -15,7 +16,8 @@ from daemon.playback.workers import PATIENCE_S, StoreWorkers
 T = TypeVar("T")
 
 
-class Answers(NamedTuple, Generic[T]):
+@dataclass(frozen=True)
+class Answers(Generic[T]):
     """Of stores, by name, in the order of the configuration.
 
     Attributes:

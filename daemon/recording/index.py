@@ -49,6 +49,14 @@ _TABLES: Final = (
     f"CREATE TRIGGER file_changes AFTER UPDATE ON files BEGIN {_SHRINK}; {_GROW}; END",
     f"CREATE TRIGGER file_goes AFTER DELETE ON files BEGIN {_SHRINK}; END",
 )
+# Of version 1 as well: an index of an earlier Lookout gets it, and nothing is made anew.
+_ACTIVITY: Final = (
+    "CREATE TABLE IF NOT EXISTS activity (file TEXT PRIMARY KEY, first INTEGER NOT NULL, counts BLOB NOT NULL)"
+    " WITHOUT ROWID",
+    "CREATE TRIGGER IF NOT EXISTS activity_goes AFTER DELETE ON files BEGIN"
+    " DELETE FROM activity WHERE file = old.id; END",
+)
+_PUT_ACTIVITY = "INSERT OR REPLACE INTO activity SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM files WHERE id = ?1)"
 _PUT_FILE = (
     "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET source = excluded.source,"
     " begin = excluded.begin, end = excluded.end, size = excluded.size, claimed = excluded.claimed,"
@@ -106,6 +114,12 @@ class Index(IndexReader):
             db.execute("DELETE FROM files")
             db.execute("DELETE FROM gaps")
             _add(db, files(), self._store)
+
+    def put_activity(self, file: str, first: int, counts: bytes) -> None:
+        """How much was seen beside a file, as `daemon.recording.tracks.activity.Activity` has it; nothing where there
+        is no such file any more."""
+        with self.writing() as db:
+            db.execute(_PUT_ACTIVITY, (file, first, counts))
 
     def put_open_gaps(self, source: str, gaps: Sequence[Gap]) -> None:
         """The gaps since the last file, as far as they are known; the last of them goes on."""
@@ -210,6 +224,9 @@ class Index(IndexReader):
             ((application,),) = db.execute("PRAGMA application_id")
             ((version,),) = db.execute("PRAGMA user_version")
             if (application, version) == (_APPLICATION, _VERSION):
+                with suppress(sqlite3.OperationalError):  # a disk that is full: it goes without
+                    for statement in _ACTIVITY:
+                        db.execute(statement)
                 return db
             if application not in (0, _APPLICATION):
                 raise StoreError(f"{self._path}: belongs to another program: move it away")
@@ -217,7 +234,7 @@ class Index(IndexReader):
             db.execute("BEGIN IMMEDIATE")
             for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
                 db.execute(f'DROP TABLE "{name}"')
-            for statement in _TABLES:
+            for statement in (*_TABLES, *_ACTIVITY):
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
             db.execute(f"PRAGMA user_version = {_VERSION}")

@@ -102,6 +102,17 @@ class IndexReader:
         question = "SELECT begin, end, cause, detail FROM open_gaps WHERE source = ? ORDER BY begin"
         return [Gap(*row) for row in self._ask(question, source)]
 
+    def activity(self, source: str, begin: int, end: int) -> list[tuple[str, int, bytes]]:
+        """How much was seen beside files with something in a time: their ids, and what was put of each. Some files may
+        lack: those that are written, or were when the process ended, and those that the index was made again from."""
+        if not self._ask("SELECT 1 FROM sqlite_master WHERE name = 'activity'"):
+            return []
+        question = (
+            "SELECT file, first, counts FROM files JOIN activity ON file = id"
+            " WHERE source = ? AND end > ? AND begin < ?"
+        )
+        return self._ask(question, source, begin, end)
+
     def claims(self, source: str, begin: int, end: int) -> list[Claim]:
         question = "SELECT * FROM claims WHERE source = ? AND end > ? AND begin < ? ORDER BY begin, event"
         return [Claim(*row) for row in self._ask(question, source, begin, end)]

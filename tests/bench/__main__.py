@@ -182,6 +182,26 @@ def search(json_file: Path | None, **values: Any) -> int:
 
 
 @bench.command()
+@click.option("--cameras", default=8, show_default=True, type=click.IntRange(1, 100))
+@click.option("--hours", default=24.0, show_default=True, type=click.FloatRange(0.1, 96), help="Of each camera.")
+@click.option("--fps", default=5.0, show_default=True, type=click.FloatRange(0.5, 100), help="Analysed pictures.")
+@click.option("--objects", default=4, show_default=True, type=click.IntRange(0, 100), help="In a picture.")
+@click.option("--step", default=60, show_default=True, type=click.IntRange(1, 86400), help="Of activity, seconds.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@JSON_FILE
+def past(json_file: Path | None, **values: Any) -> int:
+    """How long the timeline of a day takes: what is recorded, and how much was seen, of many cameras."""
+    from tests.bench.past_cost import PastOptions
+    from tests.bench.past_cost import past as run_past
+
+    found = run_past(PastOptions(**values))
+    write_json(json_file, found)
+    show(tables.past(values["cameras"], found))
+    return 0
+
+
+@bench.command()
 @click.argument("model", type=InputPath())
 @click.option("--clip", type=InputPath(), help="[default: a drawn street]")
 @click.option(

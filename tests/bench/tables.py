@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.bench.fleet import FleetCost
     from tests.bench.overhead import Overhead
     from tests.bench.page_cost import PageCost
+    from tests.bench.past_cost import PastFound
     from tests.bench.peers.compare import PeerRates
     from tests.bench.providers import ProviderCost
     from tests.bench.recorder_cost import RecorderFound
@@ -96,6 +97,20 @@ def searches(objects: int, found: Sequence[SearchCost]) -> Table:
     ]
     title = f"{objects} objects, {found[0].frames} frames"
     return Table(title, ("rule", "events", "CPU of a frame", "of a day", "times as fast as it was"), rows)
+
+
+def past(cameras: int, found: PastFound) -> Table:
+    """Result of `python -m tests.bench past`."""
+    ways = [
+        ("spans", found.spans),
+        ("activity, by the index", found.by_index),
+        ("by the ends of files, in memory", found.by_files),
+        ("by the ends of files, from the disk", found.from_disk),
+        ("and again", found.again),
+    ]
+    rows = [(name, *(f"{number(ms)} ms" for ms in (row.one_ms, row.all_ms, row.cpu_ms))) for name, row in ways]
+    title = f"{found.files} files of a camera, {number(found.kib)} KiB each; {number(found.answer_kib)} KiB of activity"
+    return Table(title, ("", "one camera", f"{cameras} at once", "CPU of these"), rows)
 
 
 def overhead(found: Overhead) -> Table:

@@ -61,7 +61,12 @@ def day(tmp_path_factory: pytest.TempPathFactory, folder_of_all: Path) -> Iterat
                 if part == GAP_AT:
                     continue
                 at = begin + place * FILE_S * SECOND
-                past.write(f"cam-{camera}", of_session(clip, f"{camera:02}{hour:02}{part > GAP_AT}"), at, claimed=place % 3 == 0)
+                past.write(
+                    f"cam-{camera}",
+                    of_session(clip, f"{camera:02}{hour:02}{part > GAP_AT}"),
+                    at,
+                    claimed=place % 3 == 0,
+                )
                 events.append(event(len(events) + 1, f"cam-{camera}", at + 5 * SECOND))
         with daemons(folder, {"here": ({"main": past}, events)}) as addresses, page_of(addresses) as page:
             yield page, begin
@@ -156,7 +161,9 @@ def test_scrubbing_does_not_grow(day: tuple[Page, int], tab: Tab) -> None:
         heaps.append(_heap(session))
     third = len(heaps) // 3
     early, late = median(heaps[third : 2 * third]), median(heaps[2 * third :])
-    print(f"{count} seeks in {seconds:.0f} s: heap {early / 2**20:.1f} MiB in the second third, {late / 2**20:.1f} in the last")
+    print(
+        f"{count} seeks in {seconds:.0f} s: heap {early / 2**20:.1f} MiB in the second third, {late / 2**20:.1f} in the last"
+    )
     assert late < early * 1.25 + 2**20
 
 

@@ -111,7 +111,9 @@ def test_playing_goes_over_borders_and_gaps(world: PastWorld, tab: Tab) -> None:
     tab.get_by_label("Speed").select_option("4")
     tab.evaluate("(path) => void seekTo(path)", f"{DOOR}?at={world.at(38)}")
     tab.wait_for_function("() => frames_.some((one) => one.session === 'b2')")
-    expect(tab.locator(".past-transport [role=status]")).to_contain_text("10 seconds were left out. Not recorded: the camera")
+    expect(tab.locator(".past-transport [role=status]")).to_contain_text(
+        "10 seconds were left out. Not recorded: the camera"
+    )
     tab.get_by_label("Speed").select_option("16")
     tab.evaluate("(path) => void seekTo(path)", f"{DOOR}?at={world.at(66)}")
     tab.wait_for_function("() => frames_.some((one) => one.session === 'd4')")  # over sizes and another gap
@@ -156,7 +158,9 @@ def test_stills_stand_in_for_video_that_the_browser_does_not_play(world: PastWor
     expect(picture).not_to_have_attribute("src", before or "")
     expect(tab.locator(".past-clock")).to_have_attribute("datetime", re.compile(r"\.0\d\dZ|\.1\d\dZ"))
     tab.keyboard.press("k")
-    tab.wait_for_function("(at) => document.querySelector('.past-clock').getAttribute('datetime') > at", arg=world.at(1.6))
+    tab.wait_for_function(
+        "(at) => document.querySelector('.past-clock').getAttribute('datetime') > at", arg=world.at(1.6)
+    )
 
 
 def test_a_moment_is_kept_copied_and_saved_by_keys_alone(world: PastWorld) -> None:
@@ -237,8 +241,13 @@ def test_several_cameras_are_on_one_clock(world: PastWorld, tab: Tab) -> None:
     shown = tab.locator(".past-shown")
     expect(shown.nth(1)).to_have_attribute("datetime", world.at(12))
     tab.keyboard.press("Space")
-    tab.wait_for_function("(at) => [...document.querySelectorAll('.past-shown')].every((one) => one.getAttribute('datetime') > at)", arg=world.at(14))
-    times = tab.evaluate("() => [...document.querySelectorAll('.past-shown')].map((one) => Date.parse(one.getAttribute('datetime')))")
+    tab.wait_for_function(
+        "(at) => [...document.querySelectorAll('.past-shown')].every((one) => one.getAttribute('datetime') > at)",
+        arg=world.at(14),
+    )
+    times = tab.evaluate(
+        "() => [...document.querySelectorAll('.past-shown')].map((one) => Date.parse(one.getAttribute('datetime')))"
+    )
     assert abs(times[0] - times[1]) < 1000
     tab.keyboard.press("Space")
     assert "also=here%2Fyard" in tab.url

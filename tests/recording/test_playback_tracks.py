@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from daemon.playback import activity, tracks
 from daemon.playback.opened import PlayPlace
+from daemon.recording.index import Index
 from daemon.recording.records import FileFacts
+from daemon.recording.tracks.activity import Activity
 from daemon.recording.tracks.track_file import tracks_path
 from lookoutd.messages import Attribute
 from tests.recording.playback_rig import Recorded, recorded, served
@@ -203,6 +206,31 @@ def test_files_whose_end_tells_nothing_are_counted(client: InProcess, rig: Recor
     assert _values(client, rig, 0, 14) == whole
     write_seen(rig.store, rig.open.facts, [[Seen(None, rig.at(20), [4, 5])]], ends=False)
     assert _values(client, rig, 20, 22) == [2, None]
+
+
+def test_the_index_tells_it_as_well(client: InProcess, rig: Recorded) -> None:
+    facts = rig.files[0]
+    counts = Activity(rig.at(0) // SECOND, b"\2\0\xff\xff\0\0")
+    rig.index.put_activity(facts.id, counts.first, counts.counts)
+    assert _values(client, rig, 0, 4) == [2, None, 0, None]
+    rig.index.remove_file(facts.id)
+    assert rig.index.activity("door", 0, 1 << 62) == []
+    rig.index.put_activity(facts.id, counts.first, counts.counts)  # too late: the file is gone
+    rig.index.add_file(facts)
+    assert _values(client, rig, 0, 4) == [None] * 4
+
+
+def test_an_index_of_an_earlier_version_is_used_as_it_is(client: InProcess, rig: Recorded) -> None:
+    _seen_by_second(rig)
+    whole = _values(client, rig, 0, 14)
+    with rig.index.writing() as db:
+        db.execute("DROP TRIGGER activity_goes")
+        db.execute("DROP TABLE activity")
+    assert _values(client, rig, 0, 14) == whole
+    with closing(Index(rig.store)) as index:
+        assert not index.is_behind
+        index.put_activity(rig.files[0].id, rig.at(0) // SECOND, b"\7\0")
+    assert _values(client, rig, 0, 2) == [7, None]
 
 
 def test_without_tracking_boxes_count(client: InProcess, rig: Recorded) -> None:

@@ -309,7 +309,7 @@ def _activity(path: Path) -> Activity:
     return found
 
 
-def test_the_end_tells_how_much_was_seen_in_each_second(tmp_path: Path, camera: Clip) -> None:
+def test_end_and_index_tell_how_much_was_seen_in_each_second(tmp_path: Path, camera: Clip) -> None:
     """Also where more came after the end, and a process has begun again."""
     rig = Seeing(tmp_path / "store", camera)
     rig.send(3)
@@ -318,8 +318,11 @@ def test_the_end_tells_how_much_was_seen_in_each_second(tmp_path: Path, camera: 
     rig.connect("bbbb")
     rig.send(4)
     rig.finish()
+    with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+        indexed = {file: (first, counts) for file, first, counts in index.activity("door", 0, 1 << 62)}
     for items, facts in rig.read():
         told = _activity(rig.folder / tracks_path(facts.path))
+        assert indexed[facts.id] == (told.first, told.counts)
         counted: dict[int, int] = defaultdict(int)
         for one in items:
             if isinstance(one, SeenFrame):

@@ -1,4 +1,5 @@
-"""How much was seen in each second of a file of tracks: its end tells, so that nobody has to read the rest.
+"""How much was seen in each second of a file of tracks: its end tells, so that nobody has to read the rest. The index
+has the same for many files at once.
 
 The record at the end holds MessagePack, and behind it its length, its CRC-32 and four bytes that say what it is. So a
 reader finds it from the end of the file.

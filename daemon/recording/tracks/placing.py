@@ -232,10 +232,12 @@ def _end(to: OpenStore, place: _Place) -> None:
     """Nothing more is expected."""
     if place.file is not None:
         place.file.finish()
+        activity = place.file.activity
         place.file.close()
         place.file = None
-        with suppress(StoreError):  # it counts them when it is made anew
+        with suppress(StoreError):  # an index that is made anew finds both in the file
             to.index.measure(place.video)
+            to.index.put_activity(place.video, activity.first, activity.counts)
 
 
 def _is_long(place: _Place) -> bool:

@@ -30,7 +30,7 @@ from daemon.errors import LookoutError
 from daemon.pipeline.outbox import Served
 from daemon.recording.scan import is_left
 from daemon.recording.store import TRACKS, VIDEO, NoFileError, Store, open_file, store_error
-from daemon.recording.tracks.activity import END, ActivityCount, packed
+from daemon.recording.tracks.activity import END, Activity, ActivityCount, packed
 from daemon.recording.tracks.codec import BlockError, StoredFrame, decode, encode
 from daemon.recording.tracks.records import Labels, SeenFrame, StateChange, TracksHead
 
@@ -169,6 +169,11 @@ class TrackFile:
                 self.last[row.info.account] = row.number
                 self._activity.add(row.info.captured_at, row.objects)
 
+    @property
+    def activity(self) -> Activity:
+        """Of all its frames."""
+        return self._activity.found
+
     def finish(self) -> None:
         """Nothing more is expected: say so, and bring it to the disk.
 
@@ -176,7 +181,7 @@ class TrackFile:
             StoreError: it cannot be written.
         """
         if self._size and not self._is_ended:
-            self._write([(END, packed(self._activity.found))])
+            self._write([(END, packed(self.activity))])
             self._is_ended = True
             try:
                 os.fdatasync(self._file)
