@@ -25,6 +25,7 @@ _PATH = object()  # stands for the bad path
 _HIDDEN = "hunter2"
 _FULL = "lookout: standard output cannot be written: No space left on device"
 _INIT = "recordings init folder"
+_EVIDENCE = ("recordings", "export", "door", "{folder}/new", "--evidence")
 _TIME = ("--from", "2h", "--to", "1h")
 _QUICK = ("--repeats", "1", "--sources", "1", "--seconds", "0.1", "--warm-up", "0")
 
@@ -179,6 +180,9 @@ _CASES: dict[str, Sequence[object]] = {
     "recordings list config": ("recordings", "list", "-c", _PATH),
     "recordings list store": ("recordings", "list", "-c", "{folder}/none.yaml", "--store", _PATH),
     "recordings export file": ("recordings", "export", "door", _PATH, "--store", "{folder}/none/", *_TIME),
+    "recordings export key": (*_EVIDENCE, "--key", _PATH, "--store", "{folder}/none/", *_TIME),
+    "recordings verify public_key": ("recordings", "verify", "{folder}", "--public-key", _PATH),
+    "recordings keys file": ("recordings", "keys", _PATH),
     _INIT: ("recordings", "init", _PATH),
     "bench part decode clip": ("bench", "part", "decode", _PATH),
     "bench part engine model": ("bench", "part", "engine", _PATH),

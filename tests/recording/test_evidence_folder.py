@@ -94,6 +94,7 @@ def test_the_files_are_those_of_the_store_and_coreutils_check_them(evidence: Pat
     assert manifest["models"][0]["served"]["labels"] == ["person", "car"]
     assert [row["clock"] for row in manifest["video"]] == ["arrival", "arrival"]
     assert not (evidence.parent / "evidence.part").exists()
+    assert not any(path.stat().st_mode & 0o007 for path in evidence.rglob("*"))
 
 
 def test_it_is_sound_by_itself_alone(evidence: Path, key: SigningKey, seen: Path) -> None:

@@ -105,8 +105,11 @@ def _check_room(part: Path, size: int) -> None:
 
 
 def _write(part: Path, member: Member) -> None:
-    path = part.joinpath(*PurePosixPath(member.path).parts)
-    path.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+    path = part
+    for folder in PurePosixPath(member.path).parts[:-1]:
+        path = path / folder
+        path.mkdir(_FOLDER_MODE, exist_ok=True)
+    path = path / PurePosixPath(member.path).name
     file = os.open(path, _NEW, _FILE_MODE)
     try:
         for data in member.content:
