@@ -26,7 +26,7 @@ _NICE = 9  # to that of the API's process
 
 @dataclass(frozen=True)
 class SearchTask:
-    """What the process is to do.
+    """The work of the process.
 
     Attributes:
         store: its folder.

@@ -43,7 +43,7 @@ _NDJSON: Final = Answer("A line of JSON each: event, unseen, progress; and the l
 
 
 class SearchOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to look for.
+    """The question of a client.
 
     Attributes:
         rule: as the configuration of a source has it.
@@ -148,7 +148,7 @@ class _Running:
         self._writer: asyncio.StreamWriter | None = None
 
     async def lines(self, limit_s: float) -> AsyncIterator[bytes]:
-        """What it finds. The last line is always an end or an error."""
+        """The lines that it finds. The last one is always an end or an error."""
         self._mine.setblocking(False)
         reader, self._writer = await asyncio.open_connection(sock=self._mine, limit=_MAX_LINE)
         clock, last = asyncio.get_running_loop().time, b""
