@@ -8,33 +8,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from msgspec.structs import replace as _replace
-
 from daemon.analytics.event import Event
+from daemon.analytics.event_message import Identity, message_of
 from daemon.analytics.journal import Journal
 from daemon.analytics.snapshots import EventSnapshots
 from daemon.analytics.totals import Key, Totals
 from daemon.clock import Clock
 from daemon.pipeline.outbox import Outbox, Report
 from lookoutd import messages
-from lookoutd.messages import Owner, topic
+from lookoutd.messages import topic
 
 _SOON_NS = 1_000_000_000  # at most one message of counts a source in this time, unless the interval is shorter
-
-
-@dataclass(frozen=True)
-class Identity:
-    """The daemon's run, as its messages name it.
-
-    Attributes:
-        owner: the owner of a source now; None for a daemon that shares its sources with no other.
-    """
-
-    instance: str
-    owner: Callable[[str], Owner | None] | None = None
-
-    def owner_of(self, source: str) -> Owner | None:
-        return self.owner(source) if self.owner else None
 
 
 class Clips(Protocol):
@@ -222,42 +206,3 @@ class EventPublisher:
         if earlier is not None and not self._is_shared:
             self._totals.restore(*earlier)
         self._number = max(self._number, self.journal.reserved)
-
-
-def message_of(
-    event: Event, number: int, id: str, identity: Identity, snapshot: str | None, clip: str | None
-) -> messages.Event:
-    """An event as it is sent."""
-    began, confirmed, box = event.began, event.confirmed, event.box
-    source = event.source
-    message = messages.Event(  # in two steps: Python makes a dict for a call with more than 15 names, which costs more
-        id=id,
-        number=number,
-        instance=identity.instance,
-        source=source,
-        session=began.session,
-        index=0,
-        kind=event.kind,
-        phase=event.phase,
-        seq=began.seq,
-        pts=began.pts,
-        at=began.captured_at,
-        confirmed_seq=confirmed.seq,
-        confirmed_at=confirmed.captured_at,
-    )
-    return _replace(
-        message,
-        rule=event.rule,
-        direction=event.direction,
-        track=event.track,
-        label=event.label,
-        box=None if box is None else (round(box[0], 2), round(box[1], 2), round(box[2], 2), round(box[3], 2)),
-        dwell=event.dwell_ns,
-        count=event.count,
-        reason=event.reason,
-        unseen=event.unseen,
-        snapshot=snapshot,
-        clip=clip,
-        attribute=event.attribute,
-        owner=identity.owner_of(source),
-    )

@@ -31,7 +31,8 @@ def open_events(core: Core, owner: Callable[[str], Owner | None] | None, clips: 
     Raises:
         ConfigError: a store cannot be used.
     """
-    from daemon.analytics.event_publisher import EventPublisher, Identity, Stores
+    from daemon.analytics.event_message import Identity
+    from daemon.analytics.event_publisher import EventPublisher, Stores
     from daemon.analytics.journal import Journal, journal_path
     from daemon.analytics.snapshots import EventSnapshots
 

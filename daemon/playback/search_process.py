@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from daemon.clock import SystemClock
 from daemon.errors import LookoutError
-from daemon.playback.opened import PlayPlace
 from daemon.recording.index_reader import IndexReader
 from daemon.recording.search.answers import error_line, line_of
 from daemon.recording.search.asked import Asked
@@ -26,9 +26,14 @@ _NICE = 9  # to that of the API's process
 
 @dataclass(frozen=True)
 class SearchTask:
-    """What the process is to do."""
+    """The work of the process.
 
-    place: PlayPlace
+    Attributes:
+        store: its folder.
+    """
+
+    store: Path
+    must_be_mount: bool
     asked: Asked
 
 
@@ -52,9 +57,8 @@ def main(task: SearchTask, out: int) -> int:
 
 
 def _search(task: SearchTask, write: Callable[[bytes], object]) -> None:
-    place = task.place
     with (
-        closing(Store.open(place.path, must_be_mount=place.must_be_mount, makes=False)) as store,
+        closing(Store.open(task.store, must_be_mount=task.must_be_mount, makes=False)) as store,
         closing(IndexReader(store)) as index,
     ):
         for answer in search(store, index, task.asked, SystemClock().utc_ns()):

@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 _LONGEST_NS: Final = 32 * 86_400_000_000_000
 _AT_ONCE, _OF_A_TOKEN = 2, 1
 _LIMIT_S = 1800.0  # of a search: a camera's month of 30 frames a second takes a third of it
+_BEGIN_S = 60.0  # niced, on a machine that is busy with frames
 _RETRY_S = "5"
 _MAX_LINE = 1 << 20
 _NDJSON: Final = Answer("A line of JSON each: event, unseen, progress; and the last: end, or error",
@@ -42,7 +43,7 @@ _NDJSON: Final = Answer("A line of JSON each: event, unseen, progress; and the l
 
 
 class SearchOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to look for.
+    """The question of a client.
 
     Attributes:
         rule: as the configuration of a source has it.
@@ -87,8 +88,9 @@ class Searches:
         self._reserve(token)
         try:
             store = await self._best(order, times)
-            task = SearchTask(self._places[store], Asked(order.source, [rule], *times))
-            child, mine = await run_in_threadpool(_started, task)
+            place = self._places[store]
+            task = SearchTask(place.path, place.must_be_mount, Asked(order.source, [rule], *times))
+            running = await run_in_threadpool(_started, task)
         except BaseException:
             self._release(token)
             raise
@@ -96,7 +98,7 @@ class Searches:
             request, "the past is searched", source=order.source, store=store, begin=times.begin, end=times.end,
             rule=rule.name,
         )  # fmt: skip
-        return _Lines(_lines(child, mine, self._limit_s), on_end=partial(self._end, token, child, mine))
+        return _Lines(running.lines(self._limit_s), on_end=partial(self._end, token, running))
 
     def _reserve(self, token: str) -> None:
         """
@@ -113,10 +115,8 @@ class Searches:
         self._running[token] -= 1
         self._running += Counter()  # without those that have none
 
-    def _end(self, token: str, child: Child, mine: socket.socket) -> None:
-        mine.close()
-        child.kill()
-        reap(child, 0.0)
+    def _end(self, token: str, running: _Running) -> None:
+        running.close()
         self._release(token)
 
     async def _best(self, order: SearchOrder, times: Times) -> str:
@@ -140,7 +140,46 @@ class _Lines(StreamingResponse):
             self._on_end()
 
 
-def _started(task: SearchTask) -> tuple[Child, socket.socket]:
+class _Running:
+    """A process that searches."""
+
+    def __init__(self, child: Child, mine: socket.socket) -> None:
+        self._child, self._mine = child, mine
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def lines(self, limit_s: float) -> AsyncIterator[bytes]:
+        """The lines that it finds. The last one is always an end or an error."""
+        self._mine.setblocking(False)
+        reader, self._writer = await asyncio.open_connection(sock=self._mine, limit=_MAX_LINE)
+        clock, last = asyncio.get_running_loop().time, b""
+        deadline = clock() + limit_s
+        while True:
+            try:
+                line = await asyncio.wait_for(reader.readline(), max(0.0, deadline - clock()))
+            except (asyncio.TimeoutError, ValueError):
+                yield error_line(f"it took longer than {limit_s:.0f} s: ask for a shorter time")
+                return
+            except OSError:
+                line = b""
+            if not line.endswith(b"\n"):
+                break
+            last = line
+            yield line
+        if not last.startswith((b'{"end"', b'{"error"')):
+            log.error("a search ended before its end", code=self._child.poll())
+            yield error_line("the search was ended: its process was killed, or failed; ask again")
+
+    def close(self) -> None:
+        """End it."""
+        if self._writer is None:
+            self._mine.close()
+        else:
+            self._writer.close()
+        self._child.kill()
+        reap(self._child, 0.0)
+
+
+def _started(task: SearchTask) -> _Running:
     """
     Raises:
         HTTPException: 503: the system has no process for it.
@@ -148,35 +187,11 @@ def _started(task: SearchTask) -> tuple[Child, socket.socket]:
     mine, theirs = socket.socketpair()
     with theirs:
         try:
-            return spawn("daemon.playback.search_process", task, [theirs.fileno()]), mine
+            child = spawn("daemon.playback.search_process", task, [theirs.fileno()], begin_s=_BEGIN_S)
+            return _Running(child, mine)
         except OSError as error:
             mine.close()
             raise HTTPException(503, f"no process for a search: {error.strerror}", {"Retry-After": _RETRY_S}) from error
-
-
-async def _lines(child: Child, mine: socket.socket, limit_s: float) -> AsyncIterator[bytes]:
-    """What the process finds. The last line is always an end or an error."""
-    mine.setblocking(False)
-    reader, writer = await asyncio.open_connection(sock=mine, limit=_MAX_LINE)
-    deadline, last = asyncio.get_running_loop().time() + limit_s, b""
-    try:
-        while True:
-            left = deadline - asyncio.get_running_loop().time()
-            try:
-                line = await asyncio.wait_for(reader.readline(), max(0.0, left))
-            except (asyncio.TimeoutError, ValueError, OSError):
-                yield error_line(f"it took longer than {limit_s:.0f} s: ask for a shorter time")
-                return
-            if not line.endswith(b"\n"):
-                break
-            last = line
-            yield line
-        if not last.startswith((b'{"end"', b'{"error"')):
-            code = child.poll()
-            log.error("a search ended before its end", code=code)
-            yield error_line("the search was ended: its process was killed, or failed; ask again")
-    finally:
-        writer.close()
 
 
 def _order(body: bytes) -> SearchOrder:

@@ -155,11 +155,20 @@ def prepare(*modules: str) -> None:
             _template.submit(module, [])
 
 
-def spawn(module: str, order: object, fds: Sequence[int], environment: Mapping[str, str] | None = None) -> Child:
+def spawn(
+    module: str,
+    order: object,
+    fds: Sequence[int],
+    environment: Mapping[str, str] | None = None,
+    begin_s: float = _BEGIN_S,
+) -> Child:
     """Run `main(ORDER, *FDS)` of a module in a process of its own, with copies of the order and of the descriptors.
 
     It is forked from a template, which imports the module once; see `daemon.system.process_template`. A template that
     does not answer is killed, and with it what was forked from it.
+
+    Args:
+        begin_s: it must have begun by then.
 
     Raises:
         OSError: no descriptor or no process.
@@ -174,10 +183,10 @@ def spawn(module: str, order: object, fds: Sequence[int], environment: Mapping[s
                 except BaseException:
                     mine.close()
                     raise
-            if not _is_readable(mine, _BEGIN_S):
+            if not _is_readable(mine, begin_s):
                 mine.close()
                 _template.give_up(template)
-                raise OSError(ETIMEDOUT, f"it did not begin within {_BEGIN_S:.0f} s")
+                raise OSError(ETIMEDOUT, f"it did not begin within {begin_s:.0f} s")
             pid = int(mine.recv(_MESSAGE_BYTES) or 0)
             if pid > 0:
                 return Child(pid, mine)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -35,9 +36,9 @@ _SETTINGS = TrackSettings(0.1, 0.25, 0.25, 1_000_000_000, 3_000_000_000, 3)
 _SERVED = Served(Model("none", "0" * 12, "none", "none"), ("object",))
 _CLOCK = FrameClock("arrival")
 _SECOND, _MINUTE_S, _DAY_S = 1_000_000_000, 60, 86_400
-_BEGIN = 1_800_000_000 * _SECOND
+BEGIN = 1_700_000_000 * _SECOND
 _BLOCK = 64  # frames
-_RULES = (
+RULES: Sequence[Mapping[str, Any]] = (
     {"type": "zone", "name": "zone", "points": [[0.3, 0.3], [0.7, 0.3], [0.7, 0.7], [0.3, 0.7]], "dwell_s": [5]},
     {"type": "line", "name": "line", "points": [[0.5, 0.0], [0.5, 1.0]]},
 )
@@ -77,14 +78,13 @@ def searches(options: SearchOptions) -> list[SearchCost]:
         closing(Store.open(Path(folder) / "store")) as store,
         closing(Index(store)) as index,
     ):
-        for facts in _files(store, options):
-            index.add_file(facts)
-        return [_cost(store, index, rule, options) for rule in _RULES]
+        fill(store, index, options)
+        return [_cost(store, index, rule, options) for rule in RULES]
 
 
-def _cost(store: Store, index: Index, rule: dict[str, object], options: SearchOptions) -> SearchCost:
+def _cost(store: Store, index: Index, rule: Mapping[str, Any], options: SearchOptions) -> SearchCost:
     seconds = options.minutes * _MINUTE_S
-    asked = Asked("door", [rule_from(rule)], _BEGIN, _BEGIN + seconds * _SECOND)
+    asked = Asked("door", [rule_from(rule)], BEGIN, BEGIN + seconds * _SECOND)
     begun = process_time()
     *_, end = search(store, index, asked, asked.end)
     used = process_time() - begun
@@ -93,6 +93,12 @@ def _cost(store: Store, index: Index, rule: dict[str, object], options: SearchOp
     return SearchCost(
         str(rule["name"]), frames, end.events, used / frames * 1e6, used / seconds * _DAY_S, seconds / used
     )
+
+
+def fill(store: Store, index: Index, options: SearchOptions) -> None:
+    """Put boxes of `door` into a store, from `BEGIN` on."""
+    for facts in _files(store, options):
+        index.add_file(facts)
 
 
 def _files(store: Store, options: SearchOptions) -> Iterator[FileFacts]:
@@ -139,16 +145,16 @@ def _handed(infos: list[FrameInfo], found: list[Detections]) -> Handed:
 
 def _info(number: int, fps: float) -> FrameInfo:
     at = round(number / fps * _SECOND)
-    return FrameInfo("door", "5e551011", number, at, at, _BEGIN + at, _CLOCK, 0, WIDTH, HEIGHT)
+    return FrameInfo("door", "5e551011", number, at, at, BEGIN + at, _CLOCK, 0, WIDTH, HEIGHT)
 
 
 def _facts(minute: int) -> FileFacts:
     begin, length = minute * _MINUTE_S * _SECOND, _MINUTE_S * _SECOND
     raw = {
-        "id": f"{minute:016x}", "path": f"door/2027-01-15/{minute:06d}.000Z-5e551011-0.mp4", "source": "door",
-        "session": "5e551011", "begin": _BEGIN + begin, "end": _BEGIN + begin + length, "begin_boot": begin,
+        "id": f"{minute:016x}", "path": f"door/2023-11-14/{minute:06d}.000Z-5e551011-0.mp4", "source": "door",
+        "session": "5e551011", "begin": BEGIN + begin, "end": BEGIN + begin + length, "begin_boot": begin,
         "boot_id": "", "first_pts": begin, "last_pts": begin + length, "size": 0, "fragments": 0, "packets": 0,
         "codec": "h264", "width": WIDTH, "height": HEIGHT, "claimed": False, "reason": "minute", "chain": "",
-        "previous": None, "since": _BEGIN, "covered_until": _BEGIN + begin,
+        "previous": None, "since": BEGIN, "covered_until": BEGIN + begin,
     }  # fmt: skip
     return msgspec.convert(raw, FileFacts)

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import httpx
+import msgspec
 import psutil
 import pytest
 
@@ -25,11 +26,15 @@ from daemon.playback.opened import PlayPlace
 from daemon.playback.process import PlaybackProcess, playback_order
 from daemon.playback.searches import Searches
 from daemon.playback.stores import Stores
+from daemon.recording.index import Index
 from daemon.recording.scan import scan
 from daemon.recording.search.answers import Answer
 from daemon.recording.search.asked import SearchError
 from daemon.recording.store import Store
 from daemon.recording.tracks.track_file import tracks_path
+from tests.bench.search_cost import BEGIN, SearchOptions, fill
+from tests.bench.search_cost import RULES as SEARCHED
+from tests.lifetimes.running import STREET, running
 from tests.recording.playback_rig import HTTP, OPERATE, VIEW, served
 from tests.recording.rig import SECOND
 from tests.recording.watching import RULES, Watching, end_of, past, said, unseen
@@ -256,9 +261,9 @@ def test_the_command_tells_events_and_what_it_could_not_see(
         (["--line", "0,0 2000,0.5"], "--line.points: mixes shares of the picture"),
         ([], "name what to look for: --rule FILE or NAME"),
     ):
-        told = run(*words, code=2)
-        assert said_of in told
-        assert told.count("\n") == 1
+        refused = run(*words, code=2)
+        assert said_of in refused
+        assert refused.count("\n") == 1
 
 
 def _body(rig: Watching, **more: object) -> dict[str, object]:
@@ -356,3 +361,30 @@ def test_one_search_of_a_token_runs_at_a_time_and_ends_with_its_client(stored: W
     finally:
         process.request_stop()
         process.finish(PATIENCE_S)
+
+
+@pytest.mark.long
+def test_a_search_beside_eight_cameras_loses_no_frame(tmp_path: Path) -> None:
+    options = SearchOptions(objects=3, minutes=5)
+    with closing(Store.open(tmp_path / "store")) as store, closing(Index(store)) as index:
+        fill(store, index, options)
+    record = RecordConfig(stores={"main": StoreConfig(tmp_path / "store")}, port=0)
+    process = PlaybackProcess(playback_order(HTTP, record, LogConfig()), SystemClock())
+    process.start()
+    streets = [msgspec.structs.replace(STREET, id=f"street-{number}", fps=10) for number in range(8)]
+    body = {"source": "door", "rule": SEARCHED[0], "from": str(BEGIN), "to": str(BEGIN + options.minutes * 60 * SECOND)}
+    try:
+        with running(tmp_path, *streets) as app:
+            wait_until(lambda: all(row.captured for row in app.ledger.counts().values()), "all cameras give frames")
+            before = app.ledger.counts()
+            answer = httpx.post(
+                f"http://127.0.0.1:{process.port}/api/v1/search", json=body,
+                headers={"Authorization": f"Bearer {VIEW}"}, timeout=PATIENCE_S,
+            )  # fmt: skip
+            after = app.ledger.counts()
+    finally:
+        process.request_stop()
+        process.finish(PATIENCE_S)
+    assert json.loads(answer.text.splitlines()[-1])["end"]["events"] > 20
+    assert sum(row.captured for row in after.values()) > sum(row.captured for row in before.values()) + 8
+    assert [row.dropped for row in after.values()] == [row.dropped for row in before.values()]

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from daemon.analytics.event import Event
-from daemon.analytics.event_publisher import Identity, message_of
+from daemon.analytics.event_message import Identity, message_of
 from daemon.analytics.loops import PYTHON
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet

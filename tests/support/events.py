@@ -18,7 +18,8 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from daemon.analytics.event import Event
-from daemon.analytics.event_publisher import EventPublisher, Identity, Stores
+from daemon.analytics.event_message import Identity
+from daemon.analytics.event_publisher import EventPublisher, Stores
 from daemon.analytics.journal import Journal
 from daemon.analytics.snapshots import EventSnapshots
 from daemon.clock import Clock, SystemClock

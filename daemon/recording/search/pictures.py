@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -12,6 +13,7 @@ from daemon.recording.scan import scan_open
 from daemon.recording.search.answers import Picture
 from daemon.recording.store import Store
 
+_NEAR = 3  # files before the time of a frame that are looked at first
 _AROUND_NS = 5_000_000_000  # of a clip
 
 
@@ -24,11 +26,13 @@ class Pictures:
 
     def __init__(self, store: Store, files: Sequence[FileFacts]) -> None:
         self._store, self._files = store, files
+        self._begins = [facts.begin for facts in files]
         self._scanned: tuple[str, Sequence[FragmentRow]] = "", ()
 
     def of(self, began: FrameInfo, confirmed: FrameInfo, *, same_stream: bool) -> Picture | None:
         """The picture of the frame in which an event began; None if it is not recorded."""
-        for facts in self._files:
+        near = bisect_right(self._begins, began.captured_at)
+        for facts in (*self._files[max(0, near - _NEAR) : near + 1], *self._files):
             at = self._at(facts, began, same_stream=same_stream)
             if at is not None:
                 later = max(0, confirmed.captured_at - began.captured_at)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from daemon.analytics.event_publisher import Identity, message_of
+from daemon.analytics.event_message import Identity, message_of
 from daemon.recording.index_reader import IndexReader
 from daemon.recording.records import Gap
 from daemon.recording.search.answers import Answer, End, PastEvent, Progress

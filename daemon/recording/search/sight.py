@@ -1,4 +1,4 @@
-"""What of a time rules could see: each second of it was seen, or has a cause why not."""
+"""The account of a time: rules could see each second of it, or there is a cause why not."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ Item = Opened | SeenFrame | StateChange | Problem
 
 
 class StoredTracks:
-    """What a store has of a source for a question.
+    """The boxes that a store has for a question.
 
     Attributes:
         files: those whose boxes are read, by their begin. Those before the time are for the tracks that go on in it.
