@@ -26,7 +26,7 @@ _NO_FOLDER = "dashboard.state_folder is not set"
 
 class Mark(NamedTuple):
     """Attributes:
-    by: name of the token of who has seen it.
+    by: name of the token that marked it.
     at: UTC ns.
     """
 
@@ -119,7 +119,7 @@ class SeenMarks:
         return self.problem is None
 
     def close(self) -> None:
-        """What is ordered is written, within a time limit."""
+        """Write the marks that wait, within a time limit."""
         if self._folder is not None:
             self._orders.put(None)
             self._thread.join(_CLOSE_S)
@@ -161,7 +161,7 @@ class SeenMarks:
             del self._marks[id]
 
     def _take_found(self) -> None:
-        """What the file had, once it is read; marks that were made meanwhile stay."""
+        """Take the marks of the file over, once it is read; those that were made meanwhile stay."""
         if self._is_loaded or self._found is None:
             return
         self._is_loaded = True

@@ -1,7 +1,7 @@
 """The file of seen marks: lines that are appended, and a lock, so that one page writes to it.
 
-The first line says what the file is. Each further line is a mark, or takes one back. What a kill or a full disk has
-left half written is not read, and the next write makes the file anew.
+The first line says what the file is. Each further line is a mark, or takes one back. A line that a kill or a full disk
+has left half written is not read, and the next write makes the file anew.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         id: of the event.
-        by: name of the token of who marked it; absent where a mark is taken back.
+        by: name of the token that marked it; absent where a mark is taken back.
         at: UTC ns of the mark.
     """
 
