@@ -13,7 +13,7 @@ from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live
 from daemon.dashboard.routes import PageRoutes
-from daemon.dashboard.seen import SeenMarks
+from daemon.dashboard.seen import SeenMarks, seen_file_of
 from daemon.dashboard.sessions import Sessions
 from daemon.http.connections import limited_websockets
 from daemon.http.server import HttpServer
@@ -33,7 +33,7 @@ class Dashboard:
         live: watched sources.
 
     Raises:
-        ConfigError: the port cannot be bound, a token or key cannot be read, or another page has its folder.
+        ConfigError: the port cannot be bound, a token or key cannot be read, or another page has its file.
     """
 
     def __init__(self, config: DashboardConfig, addresses: Sequence[DaemonAddress], clock: Clock) -> None:
@@ -51,7 +51,7 @@ class Dashboard:
         self.url = _url(config, self._server.port)
         self.hub = Hub(addresses, clock)
         self.live = Live(self.hub, clock)
-        self._marks = SeenMarks(config.state_folder, clock)
+        self._marks = SeenMarks(seen_file_of(config.seen, config.port), clock)
         routes = PageRoutes(config, self.hub, self.live, sessions, self._marks, clock)
         self._app = routes.starlette()
         if not is_loopback(config.host) and config.tls_certificate is None:

@@ -139,7 +139,7 @@ def reviewing(folder: Path, clips: Path) -> Iterator[Review]:
         served = stack.enter_context(Served(folder, sources=sources, model=model, events=events, record=stores))
         rows = [{"name": "here", "endpoint": served.lookout.endpoint, "http": served.url, "token": TOKEN}]
         (folder / "page").mkdir()
-        dashboard = Dashboard(folder / "page", rows, keys={"state_folder": str(folder / "page" / "state")})
+        dashboard = Dashboard(folder / "page", rows, keys={"seen": str(folder / "page" / "seen.jsonl")})
         stack.callback(dashboard.close)
         browser = chromium(stack.enter_context(sync_playwright()))
         stack.callback(browser.close)
