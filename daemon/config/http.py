@@ -93,8 +93,9 @@ class DashboardConfig(Section, frozen=True):
     """PEM, of tls_certificate"""
     max_viewers: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
     """open tabs and live pictures, together"""
-    state_folder: Path | None = None
-    """where the page keeps what outlives it: marks of events that were seen; null: in memory alone"""
+    seen: str = "auto"
+    """a file that keeps marks of seen events over restarts; auto: seen-PORT.jsonl in $STATE_DIRECTORY, which systemd
+    sets, else none; off: none"""
     daemons: list[DaemonConfig] = []
     """that it shows; none: this configuration's own. Each has a name, and endpoint, http, or both: {name: hall, http:
     "http://192.0.2.7:9105", token: "${HALL_TOKEN}"}, and for CURVE server_key (40 characters, or the .key file) and

@@ -74,7 +74,7 @@ def query_of(parameters: Mapping[str, str]) -> EventQuery:
 
 @dataclass
 class _Found:
-    """What one daemon has, newest first.
+    """Events of one daemon, newest first.
 
     Attributes:
         rest: events below this number were not looked at; None if there are none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import Iterable, Sequence
@@ -21,12 +22,22 @@ MAX_MARKS = 100_000  # the oldest go first
 MAX_AGE_NS = 90 * 86_400 * 1_000_000_000
 _SPARE_LINES = 10_000  # of the file, beside two for each mark, before it is made anew
 _OPEN_S, _ANSWER_S, _CLOSE_S = 5.0, 2.0, 1.0
-_NO_FOLDER = "dashboard.state_folder is not set"
+_NO_FILE = "dashboard.seen names no file"
+
+
+def seen_file_of(seen: str, port: int) -> Path | None:
+    """The file that `dashboard.seen` means; None for none."""
+    if seen == "off":
+        return None
+    if seen != "auto":
+        return Path(seen)
+    folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    return Path(folder) / f"seen-{port}.jsonl" if folder else None
 
 
 class Mark(NamedTuple):
     """Attributes:
-    by: name of the token of who has seen it.
+    by: name of the token that marked it.
     at: UTC ns.
     """
 
@@ -49,25 +60,25 @@ class _Order(NamedTuple):
 
 
 class SeenMarks:
-    """Marks of events, by their ids. They are in memory, and in a file of a folder where one is given.
+    """Marks of events, by their ids. They are in memory, and in a file where one is given.
 
-    A folder that cannot be used, or a disk that is full or hangs, costs nothing but that a restart may lose marks, and
+    A file that cannot be used, or a disk that is full or hangs, costs nothing but that a restart may lose marks, and
     `problem` says so. The file is made anew when it can be.
 
     Args:
-        folder: None: the marks end with this process.
+        path: of the file; None: the marks end with this process.
 
     Attributes:
         problem: why marks go with a restart; None if they do not.
 
     Raises:
-        ConfigError: another page uses the folder, or its file belongs to something else.
+        ConfigError: another page uses the file, or it belongs to something else.
     """
 
-    def __init__(self, folder: Path | None, clock: Clock) -> None:
-        self._folder, self._clock = folder, clock
+    def __init__(self, path: Path | None, clock: Clock) -> None:
+        self._path, self._clock = path, clock
         self._marks: dict[str, Mark] = {}  # oldest first
-        self.problem: str | None = _NO_FOLDER if folder is None else None
+        self.problem: str | None = _NO_FILE if path is None else None
         self._orders = queue.SimpleQueue[_Order | None]()
         self._waiting: asyncio.Future[None] | None = None
         self._is_behind = False  # the file lacks something, and must be made anew
@@ -76,12 +87,12 @@ class SeenMarks:
         self._found: list[Line] | None = None  # in the file at first; None until it is read
         self._is_loaded = False
         self._refusal: ConfigError | None = None
-        if folder is None:
+        if path is None:
             return
         self._thread = threading.Thread(target=self._write, name="seen", daemon=True)
         self._thread.start()
         if not self._opening.wait(_OPEN_S):
-            self.problem = f"{folder} does not answer"
+            self.problem = f"{path} does not answer"
         if self._refusal is not None:
             raise self._refusal
         self._is_behind = self.problem is not None
@@ -115,17 +126,17 @@ class SeenMarks:
             with suppress(OSError):  # a time limit as well
                 await asyncio.wait_for(asyncio.shield(self._waiting), _ANSWER_S)
             if not self._waiting.done():
-                self.problem = f"{self._folder} does not answer"
+                self.problem = f"{self._path} does not answer"
         return self.problem is None
 
     def close(self) -> None:
-        """What is ordered is written, within a time limit."""
-        if self._folder is not None:
+        """Write the marks that wait, within a time limit."""
+        if self._path is not None:
             self._orders.put(None)
             self._thread.join(_CLOSE_S)
 
     def _order(self, lines: list[Line]) -> None:
-        if self._folder is None or not lines:
+        if self._path is None or not lines:
             return
         loop = asyncio.get_running_loop()
         whole = dict(self._marks) if self._is_behind or self._has_grown() else None
@@ -147,10 +158,10 @@ class SeenMarks:
             self._is_behind = True
             reason = getattr(error, "strerror", None) or str(error)
             if self.problem is None:
-                log.error("marks of seen events cannot be written", folder=str(self._folder), reason=reason)
-            self.problem = f"{self._folder} cannot be written: {reason}"
+                log.error("marks of seen events cannot be written", path=str(self._path), reason=reason)
+            self.problem = f"{self._path} cannot be written: {reason}"
         elif self.problem is not None and not self._is_behind:
-            log.info("marks of seen events are written again", folder=str(self._folder))
+            log.info("marks of seen events are written again", path=str(self._path))
             self.problem = None
 
     def _prune(self, now: int) -> None:
@@ -161,7 +172,7 @@ class SeenMarks:
             del self._marks[id]
 
     def _take_found(self) -> None:
-        """What the file had, once it is read; marks that were made meanwhile stay."""
+        """Take the marks of the file over, once it is read; those that were made meanwhile stay."""
         if self._is_loaded or self._found is None:
             return
         self._is_loaded = True
@@ -182,7 +193,7 @@ class SeenMarks:
         except ConfigError as error:
             self._refusal = error
         except OSError as error:
-            self.problem = f"{self._folder} cannot be used: {error.strerror}"
+            self.problem = f"{self._path} cannot be used: {error.strerror}"
             log.error("marks of seen events are kept in memory alone", reason=self.problem)
         self._opening.set()
         while (order := self._orders.get()) is not None:
@@ -193,8 +204,8 @@ class SeenMarks:
             self._file.close()
 
     def _open(self) -> None:
-        assert self._folder is not None  # noqa: S101 - the thread runs with a folder alone
-        self._file = file = SeenFile(self._folder)
+        assert self._path is not None  # noqa: S101 - the thread runs with a path alone
+        self._file = file = SeenFile(self._path)
         found, is_whole = file.read()
         if not is_whole:
             file.replace(found)
@@ -212,7 +223,7 @@ class SeenMarks:
                 self._file.append(order.lines)
         except OSError as error:
             return error
-        except ConfigError as error:  # the folder came back with the lock of another page
+        except ConfigError as error:  # its folder came back with the lock of another page
             return OSError(0, str(error))
         return None
 

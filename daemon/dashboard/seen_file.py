@@ -1,7 +1,7 @@
 """The file of seen marks: lines that are appended, and a lock, so that one page writes to it.
 
-The first line says what the file is. Each further line is a mark, or takes one back. What a kill or a full disk has
-left half written is not read, and the next write makes the file anew.
+The first line says what the file is. Each further line is a mark, or takes one back. A line that a kill or a full disk
+has left half written is not read, and the next write makes the file anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import msgspec
 
 from daemon.errors import ConfigError
 
-FILE, LOCK = "seen.jsonl", "seen.lock"
 _HEAD = b'{"schema":"lookout.seen/1"}\n'
 _MAX_BYTES = 256 << 20  # no page has written a larger one
 _encode = msgspec.json.Encoder().encode
@@ -28,7 +27,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         id: of the event.
-        by: name of the token of who marked it; absent where a mark is taken back.
+        by: name of the token that marked it; absent where a mark is taken back.
         at: UTC ns of the mark.
     """
 
@@ -44,7 +43,7 @@ class SeenFile:
     """The open file; one thread at a time uses it.
 
     Args:
-        folder: which is there, or whose parent is.
+        path: in a folder that is there.
 
     Attributes:
         lines: in the file, after the head.
@@ -54,17 +53,16 @@ class SeenFile:
         OSError: it cannot be used now.
     """
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o750, exist_ok=True)
-        self._path = folder / FILE
-        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         self.lines = 0
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._check_head()
         except BlockingIOError as error:
             self.close()
-            line = f"dashboard.state_folder: another page uses {folder}: name another folder, or none"
+            line = f"dashboard.seen: another page writes to {path}: name another file, or off"
             raise ConfigError(line) from error
         except BaseException:
             self.close()
@@ -113,7 +111,7 @@ class SeenFile:
             OSError: it is as it was.
         """
         rows = [_encode(line) for line in lines]
-        temporary = self._path.with_name(f".{FILE}")
+        temporary = self._path.with_name(f".{self._path.name}")
         try:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
             try:
@@ -138,7 +136,7 @@ class SeenFile:
         with suppress(FileNotFoundError), self._path.open("rb") as file:
             head = file.read(len(_HEAD))
             if not _HEAD.startswith(head):
-                raise ConfigError(f"dashboard.state_folder: {self._path} is of another program: name another folder")
+                raise ConfigError(f"dashboard.seen: {self._path} is of another program: name another file")
 
 
 def _write(fd: int, content: bytes) -> None:

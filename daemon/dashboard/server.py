@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 
 import structlog
 import zmq
@@ -13,7 +14,7 @@ from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live
 from daemon.dashboard.routes import PageRoutes
-from daemon.dashboard.seen import SeenMarks
+from daemon.dashboard.seen import SeenMarks, seen_file_of
 from daemon.dashboard.sessions import Sessions
 from daemon.http.connections import limited_websockets
 from daemon.http.server import HttpServer
@@ -33,8 +34,7 @@ class Dashboard:
         live: watched sources.
 
     Raises:
-        ConfigError: the port cannot be bound, a token or key cannot be read, the file of sessions is refused, or another
-            page has the folder of its state.
+        ConfigError: the port cannot be bound, a token or key cannot be read, or a file of its state is refused.
     """
 
     def __init__(self, config: DashboardConfig, addresses: Sequence[DaemonAddress], clock: Clock) -> None:
@@ -45,18 +45,16 @@ class Dashboard:
             tls_certificate=config.tls_certificate,
             tls_key=config.tls_key,
         )
-        self._sessions = Sessions(config, clock)
-        try:
+        with ExitStack() as opened:
+            self._sessions = opened.enter_context(closing(Sessions(config, clock)))
+            self._marks = opened.enter_context(closing(SeenMarks(seen_file_of(config.seen, config.port), clock)))
             for address in addresses:
                 _check_keys(address)
             self._server = HttpServer(http, "dashboard", answer_s=_ANSWER_S)
-        except BaseException:
-            self._sessions.close()
-            raise
+            opened.pop_all()
         self.url = _url(config, self._server.port)
         self.hub = Hub(addresses, clock)
         self.live = Live(self.hub, clock)
-        self._marks = SeenMarks(config.state_folder, clock)
         routes = PageRoutes(config, self.hub, self.live, self._sessions, self._marks, clock)
         self._app = routes.starlette()
         if not is_loopback(config.host) and config.tls_certificate is None:

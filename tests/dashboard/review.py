@@ -69,7 +69,7 @@ def past(now: int) -> list[Event]:
         pair, phase = divmod(number, 4)
         track = 2 * pair + (phase & 1) + 1
         at = now - 2 * 86_400 * S + 4 * pair * step + phase * 3 * S
-        common = {
+        common: dict[str, Any] = {
             "id": f"{INSTANCE}-{number + 1}", "number": number + 1, "instance": INSTANCE, "source": "street-1",
             "session": "s", "index": 0, "seq": number, "pts": number, "at": at, "confirmed_seq": number,
             "confirmed_at": at, "track": track, "label": "person" if track % 3 else "car",
@@ -139,7 +139,7 @@ def reviewing(folder: Path, clips: Path) -> Iterator[Review]:
         served = stack.enter_context(Served(folder, sources=sources, model=model, events=events, record=stores))
         rows = [{"name": "here", "endpoint": served.lookout.endpoint, "http": served.url, "token": TOKEN}]
         (folder / "page").mkdir()
-        dashboard = Dashboard(folder / "page", rows, keys={"state_folder": str(folder / "page" / "state")})
+        dashboard = Dashboard(folder / "page", rows, keys={"seen": str(folder / "page" / "seen.jsonl")})
         stack.callback(dashboard.close)
         browser = chromium(stack.enter_context(sync_playwright()))
         stack.callback(browser.close)

@@ -180,7 +180,7 @@ def test_the_keyboard_alone_marks_a_hundred_events_which_outlive_a_kill_of_the_p
 
 def test_another_viewer_sees_a_mark_at_once_and_may_not_make_one(review: Review) -> None:
     tab = review.open()
-    context = tab.context.browser.new_context()  # type: ignore[union-attr]
+    context = tab.context.browser.new_context()
     other = context.new_page()
     sign_in(context, review.dashboard.url, VIEW)
     other.goto(f"{review.dashboard.url}/events?source=street-1")
@@ -284,7 +284,7 @@ def test_the_dialog_goes_on_with_the_next_card(review: Review) -> None:
 
 def test_pictures_in_the_list_are_small(review: Review) -> None:
     sizes: list[tuple[str, int]] = []
-    context = review.tab.context.browser.new_context()  # type: ignore[union-attr]
+    context = review.tab.context.browser.new_context()
     sign_in(context, review.dashboard.url, VIEW)  # it has no copies yet
     tab = context.new_page()
     tab.on("requestfinished", lambda done: sizes.append((done.url, done.sizes()["responseBodySize"])))

@@ -15,7 +15,6 @@ import pytest
 from daemon.config.http import DashboardConfig, TokenConfig
 from daemon.dashboard import seen
 from daemon.dashboard.seen import SeenMarks
-from daemon.dashboard.seen_file import FILE
 from daemon.errors import ConfigError
 from daemon.redact import Secret
 from tests.dashboard.review import fill
@@ -24,12 +23,13 @@ from tests.support.clock import ManualClock
 from tests.support.page import Page, address_of
 from tests.support.served import Served
 
+FILE = "seen.jsonl"
 _TOKENS = [TokenConfig("screen", "view", Secret(VIEW)), TokenConfig("guard", "operate", Secret(OPERATE))]
 
 
-def _with(folder: Path | None, work: Callable[[SeenMarks], Coroutine[Any, Any, None]], clock: ManualClock) -> None:
-    """Do something with the marks of a folder, as one run of the page."""
-    marks = SeenMarks(folder, clock)
+def _with(path: Path | None, work: Callable[[SeenMarks], Coroutine[Any, Any, None]], clock: ManualClock) -> None:
+    """Do something with the marks of a file, as one run of the page."""
+    marks = SeenMarks(path, clock)
     try:
         asyncio.run(work(marks))
     finally:
@@ -56,14 +56,14 @@ def test_marks_outlive_a_run_and_are_bounded(tmp_path: Path, monkeypatch: pytest
         assert marks.of("a-1") is None
         assert (marks.of("b-449"), marks.of("b-450") is not None) == (None, True)
 
-    _with(tmp_path / "state", first, clock)
-    _with(tmp_path / "state", second, clock)
-    assert len((tmp_path / "state" / FILE).read_bytes().splitlines()) < 200
+    _with(tmp_path / FILE, first, clock)
+    _with(tmp_path / FILE, second, clock)
+    assert len((tmp_path / FILE).read_bytes().splitlines()) < 200
 
     async def third(marks: SeenMarks) -> None:
         assert [id for id in map("b-{}".format, range(500)) if marks.of(id)] == [f"b-{n}" for n in range(450, 500)]
 
-    _with(tmp_path / "state", third, clock)
+    _with(tmp_path / FILE, third, clock)
 
 
 def test_what_is_half_written_is_left_out(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_what_is_half_written_is_left_out(tmp_path: Path) -> None:
         marks.mark(["a-1", "a-2"], "guard")
         assert await marks.kept()
 
-    _with(tmp_path, mark, clock)
+    _with(tmp_path / FILE, mark, clock)
     path = tmp_path / FILE
     whole = path.read_bytes()
     for content in (whole[:-3], whole + b'{"id":"a-', whole[:40] + b"\xff{}\n" + whole[40:], b"", whole[:5]):
@@ -83,7 +83,7 @@ def test_what_is_half_written_is_left_out(tmp_path: Path) -> None:
             marks.mark(["a-3"], "guard")
             assert await marks.kept()
 
-        _with(tmp_path, again, clock)
+        _with(tmp_path / FILE, again, clock)
         ids = [msgspec.json.decode(row)["id"] for row in path.read_bytes().splitlines()[1:]]
         assert ids[-1] == "a-3", content
         assert set(ids) <= {"a-1", "a-2", "a-3"}
@@ -91,20 +91,20 @@ def test_what_is_half_written_is_left_out(tmp_path: Path) -> None:
 
 def test_a_second_page_and_a_file_of_another_program_are_refused(tmp_path: Path) -> None:
     clock = ManualClock()
-    marks = SeenMarks(tmp_path, clock)
-    with pytest.raises(ConfigError, match="another page uses"):
-        SeenMarks(tmp_path, clock)
+    marks = SeenMarks(tmp_path / FILE, clock)
+    with pytest.raises(ConfigError, match="another page writes"):
+        SeenMarks(tmp_path / FILE, clock)
     marks.close()
     (tmp_path / FILE).write_text("a diary\n")
     with pytest.raises(ConfigError, match="is of another program"):
-        SeenMarks(tmp_path, clock)
+        SeenMarks(tmp_path / FILE, clock)
     assert (tmp_path / FILE).read_text() == "a diary\n"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_may_not_be_written_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    _with(tmp_path / "state", _not_kept, ManualClock())
+    _with(tmp_path / FILE, _not_kept, ManualClock())
     tmp_path.chmod(0o700)
 
 
@@ -117,15 +117,15 @@ async def _not_kept(marks: SeenMarks) -> None:
 
 def test_a_disk_that_takes_nothing_costs_no_mark_of_this_run(tmp_path: Path) -> None:
     """It is full for a while: the file is made anew, with all marks, when there is room."""
-    folder = tmp_path / "state"
+    path = tmp_path / FILE
 
     async def work(marks: SeenMarks) -> None:
         marks.mark(["a-1"], "guard")
         assert await marks.kept()
-        (folder / FILE).unlink()
-        (folder / FILE).mkdir()  # nothing can be written there, whoever one is
+        path.unlink()
+        path.mkdir()  # nothing can be written there, whoever one is
         await _not_kept_more(marks)
-        (folder / FILE).rmdir()
+        path.rmdir()
         marks.mark(["a-4"], "guard")
         assert await marks.kept()
 
@@ -139,8 +139,8 @@ def test_a_disk_that_takes_nothing_costs_no_mark_of_this_run(tmp_path: Path) -> 
     async def after(marks: SeenMarks) -> None:
         assert [marks.of(f"a-{number}") is not None for number in range(1, 5)] == [False, True, False, True]
 
-    _with(folder, work, ManualClock())
-    _with(folder, after, ManualClock())
+    _with(path, work, ManualClock())
+    _with(path, after, ManualClock())
 
 
 def test_without_a_folder_they_go_with_the_process() -> None:
@@ -150,7 +150,7 @@ def test_without_a_folder_they_go_with_the_process() -> None:
 def test_marks_survive_a_kill_of_the_page(tmp_path: Path) -> None:
     """kill -9 beside a stream of marks: what was answered is there afterwards."""
     rows = [{"name": "here", "endpoint": "tcp://127.0.0.1:1"}]
-    state = {"state_folder": str(tmp_path / "state")}
+    state = {"seen": str(tmp_path / FILE)}
     marked: list[str] = []
     for turn in range(2):
         dashboard = Dashboard(tmp_path, rows, ROLES, state)
@@ -164,7 +164,7 @@ def test_marks_survive_a_kill_of_the_page(tmp_path: Path) -> None:
                     marked += ids
         finally:
             dashboard.close()  # kill -9
-    lines = (tmp_path / "state" / FILE).read_bytes().splitlines()[1:]
+    lines = (tmp_path / FILE).read_bytes().splitlines()[1:]
     assert {msgspec.json.decode(line)["id"] for line in lines} == set(marked)
 
 
@@ -179,7 +179,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def page(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    config = DashboardConfig(tokens=_TOKENS, state_folder=tmp_path_factory.mktemp("state"))
+    config = DashboardConfig(tokens=_TOKENS, seen=str(tmp_path_factory.mktemp("state") / FILE))
     with Page([address_of(served)], config, awaits=()) as found:
         yield found
 
