@@ -85,8 +85,8 @@ class DashboardConfig(Section, frozen=True):
     """of people, as in http.tokens: {name: screen, role: view, token: "${SCREEN_TOKEN}"}; with none, everybody on this
     machine may see and change everything"""
     sessions: str = "auto"
-    """a file that keeps sign-ins over restarts, of mode 0600; auto: sessions-PORT.json in $STATE_DIRECTORY, which systemd
-    sets, else none; off: none"""
+    """a file of mode 0600 that keeps sign-ins over restarts; auto: sessions-PORT.json in $STATE_DIRECTORY, which
+    systemd sets, else none; off: none"""
     tls_certificate: Path | None = None
     """PEM; with tls_key"""
     tls_key: Path | None = None

@@ -1,7 +1,7 @@
 """Sessions of browsers in a file, so that they outlive the page's process.
 
 The file has no cookie and no token: a session is a digest of its cookie, the name of its token, and a proof that needs
-both. Who reads it can sign in nowhere, and who writes it without a token neither.
+both. A reader of the file can sign in nowhere, and neither can a writer without a token.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SessionFile:
                 left.unlink()
 
     def read(self) -> Sequence[KeptSession]:
-        """What was written last; nothing of a damaged file.
+        """The sessions that were written last; none of a damaged file.
 
         Raises:
             ConfigError: as the constructor.

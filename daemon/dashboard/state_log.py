@@ -1,5 +1,4 @@
-"""What a daemon has told of the states of its sources and of its stores of recordings: since when, and why. The event
-loop's thread alone uses it."""
+"""States of a daemon's sources and stores of recordings: since when, and why. The event loop's thread alone uses it."""
 
 from __future__ import annotations
 

@@ -63,6 +63,12 @@ def test_pictures(world: World, tmp_path: Path) -> None:
     _shot(world.open("/camera/yard/gate"), folder, "phone", "light")
     page.set_viewport_size({"width": 1920, "height": 1080})
     _shot(world.open("/"), folder, "wall-screen", "dark")
+    page.set_viewport_size({"width": 1280, "height": 720})
+    _shot(world.open("/?layout=1%2B7&pin=yard%2Fstreet-3&find=street&full=1"), folder, "wall-large-one", "dark")
+    world.daemons["shed"].close()
+    page.goto(f"{world.dashboard.url}/camera/yard/gate")
+    page.get_by_role("button", name="1 trouble").click()
+    _shot(page, folder, "troubles", "light")
     sizes = {path.name: path.stat().st_size for path in folder.glob("*.jpg")}
     assert sum(sizes.values()) < MAX_BYTES, sizes
 

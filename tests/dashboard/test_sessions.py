@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Coroutine, Iterator
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,11 +15,14 @@ import pytest
 
 from daemon.clock import SystemClock
 from daemon.config.http import DashboardConfig, TokenConfig
+from daemon.dashboard import session_file
 from daemon.dashboard.addresses import DaemonAddress
+from daemon.dashboard.session_file import KeptSession, SessionFile, SessionKeeper
 from daemon.dashboard.sessions import Sessions
 from daemon.errors import ConfigError
 from daemon.redact import Secret
 from tests.support.clock import ManualClock
+from tests.support.daemon import PATIENCE_S
 from tests.support.page import Page
 from tests.support.websocket import ClosedError
 
@@ -229,3 +233,39 @@ def test_state_of_a_service_keeps_sessions_unless_it_is_off(tmp_path: Path, monk
         with closing(Sessions(DashboardConfig(tokens=_tokens(view=_VIEW), sessions=sessions), SystemClock())) as found:
             _run(found.login(_VIEW, "peer"))
         assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith(".")) == wanted
+
+
+class _HangingDisk(SessionFile):
+    """Takes nothing until it is let go."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.let_go = threading.Event()
+        self.written: list[int] = []
+
+    def write(self, rows: Sequence[KeptSession]) -> None:
+        assert self.let_go.wait(PATIENCE_S)
+        self.written.append(len(rows))
+        super().write(rows)
+
+
+def test_a_disk_that_hangs_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_file, "_WRITE_S", 0.05)
+    disk = _HangingDisk(tmp_path / "sessions.json")
+    keeper = SessionKeeper(disk)
+    rows = [KeptSession("0" * 64, "view", "1" * 64, 0, 0)] * 3
+
+    async def keep() -> None:
+        threads = threading.active_count()
+        assert not await keeper.keep(rows[:1], ending=False)
+        late = [asyncio.ensure_future(keeper.keep(rows[:number], ending=False)) for number in (1, 2, 3)]
+        assert not any(await asyncio.gather(*late))
+        assert threading.active_count() <= threads + 1  # however many wait
+        monkeypatch.setattr(session_file, "_WRITE_S", PATIENCE_S)
+        disk.let_go.set()
+        assert await keeper.keep(rows, ending=True)
+
+    with closing(keeper):
+        _run(keep())
+    assert disk.written[-1] == 3
+    assert len(disk.written) <= 3  # states that nobody wants any more are not written

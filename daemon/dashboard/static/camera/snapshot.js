@@ -32,6 +32,7 @@ export async function download(row, shown) {
   context.scale(scale, scale);
   if (shown.scene) drawOn(context, canvas.width / scale, canvas.height / scale, shown.scene);
   const blob = await new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", 0.92));
+  if (!blob) throw new Error("the picture has no pixels");
   const time = new Date((utc() - (shown.age ?? 0)) * 1000).toISOString().slice(0, 19).replaceAll(":", "-");
   const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: `${row.id}-${time}Z.jpg` });
   link.click();
