@@ -181,4 +181,3 @@ class Past:
             for place in range(0, len(frames), 60):
                 file.append(frames[place : place + 60], {1: _SERVED})
             file.finish()
-
