@@ -143,9 +143,7 @@ def test_scrubbing_does_not_grow(day: tuple[Page, int], tab: Tab) -> None:
         heaps.append(_heap(session))
     third = len(heaps) // 3
     early, late = median(heaps[third : 2 * third]), median(heaps[2 * third :])
-    say(
-        f"{count} seeks in {seconds:.0f} s: heap in the second third {early / 2**20:.1f} MiB, in the last {late / 2**20:.1f}"
-    )
+    say(f"{count} seeks in {seconds:.0f} s: heap {early / 2**20:.1f} MiB, at last {late / 2**20:.1f}")
     assert late < early * 1.25 + 2**20
 
 
