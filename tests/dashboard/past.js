@@ -50,4 +50,41 @@ window.seekTo = (path) => new Promise((resolve) => {
   };
   look();
 });
+window.timesOf = (selector) => [...document.querySelectorAll(selector)].map((one) => one.getAttribute("datetime"));
+// Seconds 0 to 6 of one daemon, and 2 to 4 of a later owner; and their timelines as one.
+window.ofTwoOwners = async () => {
+  const { chained } = await import("/static/recorded/fragments.js");
+  const { merged } = await import("/static/recorded/spans.js");
+  const owned = (daemon, epoch, begin, end) => {
+    const file = { key: daemon, daemon, store: "main", epoch, place: 0, begin: begin * 1000 };
+    const of = (n) => ({ id: `${daemon}${n}`, file, begin: 1000 * n, end: 1000 * (n + 1), pts: n, offset: n, size: 1, key: true });
+    return { file, fragments: Array.from({ length: end - begin }, (_, n) => of(begin + n)) };
+  };
+  const row = (begin, end, kind, cause = null) => ({ begin, end, kind, cause, detail: null });
+  const spans = merged([
+    [row(0, 5, "video"), row(5, 9, "gap", "off")],
+    [row(0, 3, "gap", "fenced"), row(3, 7, "video"), row(7, 9, "gap", "disk_full")],
+  ]);
+  const fragments = chained([owned("old", 3, 0, 6), owned("new", 4, 2, 4)]);
+  return [fragments.map((one) => one.id), spans.map((one) => [one.begin, one.end, one.kind, one.cause])];
+};
+// The address of a day is followed; tells after how many ms all of its bars are drawn.
+window.drawDay = async (path, count) => {
+  const begun = performance.now();
+  const link = Object.assign(document.createElement("a"), { href: path });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  for (;;) {
+    const bars = [...document.querySelectorAll("[role=slider]")];
+    if (bars.length === count && !bars.some((one) => /Loading/.test(one.getAttribute("aria-valuetext")))) return performance.now() - begun;
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+};
+window.follow = (path) => {
+  const link = Object.assign(document.createElement("a"), { href: path });
+  document.body.append(link);
+  link.click();
+  link.remove();
+};
 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -79,6 +80,11 @@ class PastWorld:
         length = response.headers.get("content-length")
         if "/api/" in response.url and length is not None:
             self.sizes[response.url] = int(length)
+
+
+def say(figures: str) -> None:
+    """To whom runs the tests with `-s`."""
+    sys.stdout.write(f"\n{figures}\n")
 
 
 def iso(ns: int) -> str:
@@ -177,7 +183,7 @@ def daemons(folder: Path, stores: dict[str, tuple[dict[str, Past], list[Event]]]
             http = msgspec.structs.replace(HTTP, enabled=True, port=free_port())
             places = {key: StoreConfig(past.path, min_free_gib=0) for key, past in own_stores.items()}
             record = RecordConfig(stores=places, port=0, mode="off")
-            config = {"record": record, "http": http, "events": EventsConfig(journal=own / "events.db")}
+            config = {"record": record, "http": http, "events": EventsConfig(journal=str(own / "events.db"))}
             app = stack.enter_context(running(own, STREET, config=config))
             url = f"http://127.0.0.1:{http.port}"
             addresses.append(DaemonAddress(name, app.parts.endpoint, url, Secret(OPERATE), is_here=True))

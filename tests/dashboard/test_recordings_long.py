@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.dashboard.past_world import Writer, daemons, event, iso, page_of, past_world
+from lookoutd.messages import Event
+from tests.dashboard.past_world import Writer, daemons, event, iso, page_of, past_world, say
 from tests.dashboard.test_recordings_page import DOOR, SCRIPT, VIEWS, check_seeks
 from tests.support.browsing import PATIENCE_MS, chromium, firefox, violations
 from tests.support.numbered import of_session, stretched
@@ -54,19 +55,15 @@ def day(tmp_path_factory: pytest.TempPathFactory, folder_of_all: Path) -> Iterat
     with closing(Past(folder / "store")) as past:
         writer = Writer(past, folder_of_all)
         clip = stretched(writer.clip("plain", 0, 20, (160, 90)), FILE_S // 20)
-        events = []
+        events: list[Event] = []
         for camera in range(CAMERAS):
             for place in range(HOURS * 3600 // FILE_S):
                 hour, part = divmod(place * FILE_S, 3600)
                 if part == GAP_AT:
                     continue
                 at = begin + place * FILE_S * SECOND
-                past.write(
-                    f"cam-{camera}",
-                    of_session(clip, f"{camera:02}{hour:02}{part > GAP_AT}"),
-                    at,
-                    claimed=place % 3 == 0,
-                )
+                stream = of_session(clip, f"{camera:02}{hour:02}{int(part > GAP_AT)}")
+                past.write(f"cam-{camera}", stream, at, claimed=place % 3 == 0)
                 events.append(event(len(events) + 1, f"cam-{camera}", at + 5 * SECOND))
         with daemons(folder, {"here": ({"main": past}, events)}) as addresses, page_of(addresses) as page:
             yield page, begin
@@ -78,7 +75,7 @@ def test_hundreds_of_seeks(world: PastWorld) -> None:
     tab.locator(".past-shown").wait_for()
     took = check_seeks(world, tab, 300, 7)
     tab.close()
-    print(f"seek to shown picture: median {median(took):.0f} ms, most {max(took):.0f} ms of {len(took)}")
+    say(f"seek to shown picture: median {median(took):.0f} ms, most {max(took):.0f} ms of {len(took)}")
 
 
 def test_axe_finds_nothing(world: PastWorld) -> None:
@@ -93,7 +90,7 @@ def test_axe_finds_nothing(world: PastWorld) -> None:
 
 
 @pytest.fixture
-def tab(day: tuple[Page, int]) -> Iterator[Tab]:
+def tab() -> Iterator[Tab]:
     with sync_playwright() as playwright:
         browser = chromium(playwright)
         context = browser.new_context(viewport={"width": 1280, "height": 900})
@@ -110,20 +107,9 @@ def test_a_day_of_eight_cameras_is_drawn_at_once(day: tuple[Page, int], tab: Tab
     tab.goto(page.url + "/")
     tab.get_by_role("heading", name="Wall").wait_for()
     moment = iso(begin + 3600 * SECOND)
+    tab.evaluate(SCRIPT)
     took = tab.evaluate(
-        """async (path) => {
-          const begun = performance.now();
-          const link = Object.assign(document.createElement("a"), { href: path });
-          document.body.append(link);
-          link.click();
-          const isDrawn = () => document.querySelectorAll(".past-strip canvas").length === 8
-            && ![...document.querySelectorAll("[role=slider]")].some((one) => /Loading/.test(one.getAttribute("aria-valuetext")));
-          for (;;) {
-            if (isDrawn()) return performance.now() - begun;
-            await new Promise((resolve) => setTimeout(resolve, 10));
-          }
-        }""",
-        f"/recordings?from={moment}&zoom={23 * 3600}",
+        "([path, count]) => drawDay(path, count)", [f"/recordings?from={moment}&zoom={23 * 3600}", CAMERAS]
     )
     strip = tab.get_by_role("slider", name="Recordings of cam-3")
     for _ in range(12):
@@ -132,7 +118,7 @@ def test_a_day_of_eight_cameras_is_drawn_at_once(day: tuple[Page, int], tab: Tab
     tab.locator(".past-shown").wait_for()
     api = {url: size for url, size in sizes.items() if "/api/" in url}
     largest = max(api, key=lambda url: api[url])
-    print(f"a day of {CAMERAS} cameras: drawn after {took:.0f} ms; {len(api)} answers, {sum(api.values())} bytes, the "
+    say(f"a day of {CAMERAS} cameras: drawn after {took:.0f} ms; {len(api)} answers, {sum(api.values())} bytes, the "
           f"largest {api[largest]} ({largest[-60:]})")  # fmt: skip
     assert api[largest] < 200_000
 
@@ -150,20 +136,14 @@ def test_scrubbing_does_not_grow(day: tuple[Page, int], tab: Tab) -> None:
     while time.monotonic() < end:
         for _ in range(20):
             at = begin + random.randrange(HOURS * 3600) * SECOND
-            tab.evaluate(
-                "(path) => { const a = Object.assign(document.createElement('a'), { href: path }); document.body.append(a);"
-                " a.click(); a.remove(); }",
-                f"/recordings/here/cam-0?at={iso(at)}",
-            )
+            tab.evaluate("(path) => follow(path)", f"/recordings/here/cam-0?at={iso(at)}")
             tab.wait_for_timeout(random.choice((30, 120)))
             count += 1
         session.send("HeapProfiler.collectGarbage")
         heaps.append(_heap(session))
     third = len(heaps) // 3
     early, late = median(heaps[third : 2 * third]), median(heaps[2 * third :])
-    print(
-        f"{count} seeks in {seconds:.0f} s: heap {early / 2**20:.1f} MiB in the second third, {late / 2**20:.1f} in the last"
-    )
+    say(f"{count} seeks in {seconds:.0f} s: heap {early / 2**20:.1f} MiB, at last {late / 2**20:.1f}")
     assert late < early * 1.25 + 2**20
 
 
@@ -181,6 +161,6 @@ def test_firefox_shows_the_same_pictures(world: PastWorld) -> None:
         tab.evaluate(SCRIPT)
         tab.locator(".past-shown").wait_for()
         took = check_seeks(world, tab, 40, 5)
-        print(f"Firefox, seek to shown picture: median {median(took):.0f} ms, most {max(took):.0f} ms")
+        say(f"Firefox, seek to shown picture: median {median(took):.0f} ms, most {max(took):.0f} ms")
     finally:
         browser.close()

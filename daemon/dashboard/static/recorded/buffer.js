@@ -61,6 +61,10 @@ export class MediaBuffer {
     if (this.media.readyState === "open" && !this.buffer?.updating) this.media.endOfStream();
   }
 
+  get isFinished() {
+    return this.media.readyState === "ended";
+  }
+
   has(time) {
     const ranges = this.video.buffered;
     for (let index = 0; index < ranges.length; index += 1) {

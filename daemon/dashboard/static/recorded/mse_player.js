@@ -273,7 +273,8 @@ export class MsePlayer {
 
   /** Load some of what follows; returns whether there was something to do. */
   async fill(signal) {
-    if (!this.appended || this.video.seeking) return false;
+    // Also while it seeks: a decoder may need some of what follows, unless it was told that nothing does.
+    if (!this.appended || (this.video.seeking && this.media.isFinished)) return false;
     const time = this.video.currentTime;
     const isTight = this.appended.bytes > MAX_BYTES / 2;
     for (const range of this.appended.trim(time - (isTight ? 1 : BEHIND_S), time + FAR_S)) await this.media.remove(...range);
