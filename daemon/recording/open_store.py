@@ -21,7 +21,7 @@ from daemon.recording.recording_file import RecordingFile
 from daemon.recording.records import FileFacts, FileHead, Gap
 from daemon.recording.retention import Retention, Rules
 from daemon.recording.scan import claim as claim_in
-from daemon.recording.scan import recover, scan
+from daemon.recording.scan import discard_begun, recover, scan
 from daemon.recording.store import Store
 from daemon.recording.tracks.records import Labels
 from daemon.recording.tracks.track_file import Stored, TrackFile
@@ -105,7 +105,7 @@ class OpenStore:
             StoreError: it cannot be read or written.
         """
         known = self.index.newest(source)
-        there = self.store.newest_file(source)
+        there = self._newest(source, known)
         paths = [known.path] if known and known.reason is None else []
         if there is not None and (known is None or known.path != there):
             paths.append(there)
@@ -116,6 +116,13 @@ class OpenStore:
                     self.index.add_file(found.facts, found.head.gaps)
                     known = found.facts if known is None or found.facts.end >= known.end else known
         return known
+
+    def _newest(self, source: str, known: FileFacts | None) -> str | None:
+        """The last file of a source by name; what a recorder that was killed had only begun goes."""
+        while True:
+            path = self.store.newest_file(source)
+            if path is None or (known and known.path == path) or not discard_begun(self.store, path):
+                return path
 
     def create(self, head: FileHead, first: memoryview) -> RecordingFile:
         """See `RecordingFile.create`; makes room."""

@@ -168,6 +168,34 @@ def recover(store: Store, path: str, reason: str = "killed") -> Scanned | None:
         return scan_open(path, file)
 
 
+def discard_begun(store: Store, path: str) -> bool:
+    """Remove a file of which a recorder that was killed had not even written the head; nothing of another one.
+
+    Raises:
+        StoreError: it cannot be removed.
+    """
+    *folders, name = path.split("/")
+    with translated(path):
+        try:
+            with store.opened(path) as file:
+                size = os.fstat(file).st_size
+                if size > _MAX_HEAD or not is_left(file) or not _is_cut_head(os.pread(file, size, 0)):
+                    return False
+                with store.folder(*folders) as folder:
+                    os.unlink(name, dir_fd=folder)
+        except (FileNotFoundError, NoFileError):
+            return False
+    return True
+
+
+def _is_cut_head(data: bytes) -> bool:
+    """Whether these bytes are the beginning of a head, and not all of it."""
+    try:
+        return read_head(data) is None
+    except BoxError:
+        return False
+
+
 def claim(store: Store, path: str, begin: int, end: int) -> Scanned | None:
     """An event wants what lies between two times, UTC ns, of a file that is written no more: mark it there.
 

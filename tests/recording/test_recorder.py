@@ -49,6 +49,26 @@ def test_each_packet_is_in_the_files_once_although_recorders_are_killed(tmp_path
     assert is_whole(rig)
 
 
+def test_files_that_a_killed_recorder_had_only_begun_go(tmp_path: Path, camera: Clip) -> None:
+    """Nothing was in them; what no recorder has begun stays."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(20)
+    rig.kill()
+    (written,) = (tmp_path / "store" / "door").glob("*/*.mp4")
+    begun = [written.with_name(f"235959.99{number}Z-aaaa-0.mp4") for number in range(3)]
+    for path, size in zip(begun, (0, 20, 100)):
+        path.write_bytes(written.read_bytes()[:size])
+    other = written.with_name("000000.000Z-none-0.mp4")
+    other.write_text("notes")
+    rig.start()
+    rig.send(5)
+    rig.finish()
+    assert [path for path in (*begun, other) if path.exists()] == [other]
+    other.unlink()
+    assert rig.shape() == [("recorded", 25.0)]
+    assert [*rig.packets()] == sent(camera, rig.put)
+
+
 def test_a_source_that_is_added_again_begins_anew(tmp_path: Path, camera: Clip) -> None:
     """Numbers of packets begin anew in its ring, whoever is killed then."""
     rig = Rig(tmp_path / "store", camera)
