@@ -24,16 +24,18 @@ WIDE, TALL = 4, 1  # cameras of 16:9 and of 9:16 that are up
 @dataclass
 class Screens:
     """Attributes:
+    tab: of all tests that leave its clock alone: a new one costs as much as a test.
     errors: that no script caught.
     """
 
     served: Served
     server: Page
     context: BrowserContext
+    tab: Tab
     errors: list[str] = field(default_factory=list)
 
-    def open(self, path: str, width: int = 1280, height: int = 800) -> Tab:
-        tab = self.context.new_page()
+    def open(self, path: str, width: int = 1280, height: int = 800, *, fresh: bool = False) -> Tab:
+        tab = self.context.new_page() if fresh else self.tab
         tab.set_viewport_size({"width": width, "height": height})
         tab.goto(self.server.url + path)
         return tab
@@ -56,6 +58,6 @@ def screening(folder: Path) -> Iterator[Screens]:
         context = browser.new_context(viewport={"width": 1280, "height": 800})
         context.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
-        screens = Screens(served, server, context)
+        screens = Screens(served, server, context, context.new_page())
         context.on("weberror", lambda error: screens.errors.append(str(error.error)))
         yield screens

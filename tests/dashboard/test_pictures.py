@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.dashboard.world import World
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("chromium", "playwright", "ffmpeg", "rtsp")]
-MAX_BYTES = 800_000
+MAX_BYTES = 1_000_000
 ADD = """async (row) => { const answer = await fetch("/api/sources/yard",
   { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(row) });
   return [answer.status, await answer.text()]; }"""

@@ -72,7 +72,6 @@ def test_tiles_use_the_screen_whatever_their_number_and_shapes(screens: Screens)
             used.append(sum(row["width"] * row["height"] for row in rows) / room["width"] / room["height"])
     assert used[-1] > 0.7  # six cameras at 4K
     assert sorted(used)[len(used) // 2] > 0.75, used  # one camera of 9:16 cannot fill a wide screen
-    tab.close()
 
 
 def test_a_link_gives_the_same_wall(screens: Screens) -> None:
@@ -104,7 +103,6 @@ def test_a_link_gives_the_same_wall(screens: Screens) -> None:
     tab.goto(link)
     expect(tab.locator(".tile-name")).to_have_text(wanted)
     expect(tab.get_by_role("button", name="Pin tower-0")).to_have_attribute("aria-pressed", "true")
-    tab.close()
 
 
 def test_a_wall_without_its_header_fills_the_screen(screens: Screens) -> None:
@@ -126,7 +124,6 @@ def test_a_wall_without_its_header_fills_the_screen(screens: Screens) -> None:
     tab.set_viewport_size({"width": 390, "height": 800})
     tab.wait_for_function("() => !document.querySelector('.wall-filled')")  # a phone scrolls
     assert tab.evaluate("() => document.documentElement.scrollWidth") <= 390
-    tab.close()
 
 
 _TELL = """async ({ kind, ...message }) => {
@@ -138,7 +135,7 @@ _TELL = """async ({ kind, ...message }) => {
 def test_a_tray_says_what_is_wrong_since_when_and_why(screens: Screens) -> None:
     from playwright.sync_api import expect
 
-    tab = screens.open("/events")
+    tab = screens.open("/events", fresh=True)
     button = tab.get_by_role("button", name="1 trouble")
     button.wait_for()
     assert tab.title() == "(1) Events – Lookout"
@@ -242,7 +239,6 @@ def test_a_picture_is_looked_at_more_closely_and_kept(screens: Screens) -> None:
     expect(tab.locator("h1")).to_contain_text("street-2")
     tab.keyboard.press("p")
     tab.wait_for_url("**/camera/here/street-1")
-    tab.close()
 
 
 def test_a_camera_that_is_down_is_not_one_without_packets(screens: Screens) -> None:
@@ -254,7 +250,6 @@ def test_a_camera_that_is_down_is_not_one_without_packets(screens: Screens) -> N
     expect(tab.locator(".notice-warning")).to_contain_text("Since ")
     expect(tab.locator(".stage-line")).to_contain_text("Waiting for the source, which is")
     expect(tab.locator(".stage-line")).not_to_contain_text("packets")
-    tab.close()
     assert screens.server.client.delete("/api/sources/here/usb").is_success
 
 
@@ -277,14 +272,13 @@ def test_boxes_stay_a_moment_while_analysis_is_not_here_yet(screens: Screens) ->
       return [...shown, painter.boxes.length];
     }"""
     assert tab.evaluate(script) == [1, 1, 0]
-    tab.close()
     assert screens.errors == []
 
 
 def test_the_page_can_be_installed_and_notifies_of_events(screens: Screens) -> None:
     from playwright.sync_api import expect
 
-    tab = screens.open("/health")
+    tab = screens.open("/health", fresh=True)
     found = tab.evaluate(
         """async () => {
           const link = document.querySelector("link[rel=manifest]");
@@ -375,8 +369,8 @@ def test_the_editor_does_what_hands_do(screens: Screens) -> None:
     tab.keyboard.press("Escape")
     expect(tab.get_by_role("alert")).to_have_count(0)
     expect(tab.locator(".shape.is-new")).to_have_count(0)
-    tab.evaluate("() => { window.onbeforeunload = null; window.confirm = () => true; }")
-    tab.close()
+    tab.once("dialog", lambda dialog: dialog.accept())  # it has a line that is not saved
+    screens.open("/sources")
     context = screens.context.browser.new_context(
         viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True
     )
@@ -436,7 +430,6 @@ def test_all_of_a_rule_is_in_the_editor(screens: Screens) -> None:
     assert (saved["any-car"]["labels"], saved["kerb"]["max_area"]) == (["bright"], 0.125)
     assert (saved["kerb"]["active"], saved["kerb"]["min_area"]) == (_NIGHT["active"], 0.01)
     assert tab.evaluate("() => document.documentElement.scrollWidth") <= 1280  # whatever a rule is called
-    tab.close()
 
 
 def test_a_key_that_is_taken_out_of_more_keys_is_gone(screens: Screens) -> None:
@@ -453,7 +446,6 @@ def test_a_key_that_is_taken_out_of_more_keys_is_gone(screens: Screens) -> None:
     tab.get_by_role("button", name="Save").click()
     tab.get_by_role("dialog").wait_for(state="detached")
     assert config()["seed"] == usual
-    tab.close()
 
 
 def test_what_counts_as_trouble_is_steady(screens: Screens) -> None:
@@ -488,22 +480,21 @@ def test_what_counts_as_trouble_is_steady(screens: Screens) -> None:
         [["Camera cam", "Up, but at 5 of 25 frames/s", None, None, True]],
         [["Daemon here", "Away: nothing answers there (connection refused)", 90, None, False]],
     ]
-    tab.close()
 
 
 def test_a_camera_that_changes_its_size_changes_its_tile(screens: Screens) -> None:
-    tab = screens.context.new_page()
+    tab = screens.tab
     tab.route(
         "**/api/still/here/street-0", lambda route: route.continue_(url=route.request.url.replace("street", "tower"))
     )
-    tab.goto(screens.server.url + "/?live=off")
+    screens.open("/?live=off")
     tab.wait_for_function(
         """() => {
           const box = document.querySelector("img[alt='Camera street-0']")?.closest(".picture").getBoundingClientRect();
           return box && Math.abs(box.width / box.height - 9 / 16) < 0.02;
         }"""
     )
-    tab.close()
+    tab.unroute_all()
 
 
 def test_an_address_that_leads_nowhere_is_said_to(screens: Screens) -> None:
@@ -522,4 +513,3 @@ def test_an_address_that_leads_nowhere_is_said_to(screens: Screens) -> None:
     box = remove.bounding_box()
     assert box is not None
     assert box["x"] + box["width"] <= 390
-    tab.close()

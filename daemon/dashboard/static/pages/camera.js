@@ -149,8 +149,8 @@ function Figures({ row, age }) {
         [t.camera.tracked, row.tracking || newest?.detections.some((found) => found.track_id != null) ? t.camera.on : t.camera.off],
         ...occupancy.filter((one) => one.rule !== null).map((one) => [`${one.rule}${one.label ? `, ${one.label}` : ""}`, one.count]),
         [t.camera.daemon, row.daemon],
-        row.notes?.length > 0 && [t.camera.notes, row.notes.join("; ")],
-      ]} /></section>
+      ]} />
+      ${row.notes?.map((note) => html`<p class="hint" key=${note}>${note}</p>`)}</section>
     <section><h2>${t.camera.stages}</h2>
       ${newest ? html`<table class="bars"><thead><tr><th>${t.camera.stage}</th><th>${t.camera.median}</th><th>${t.camera.p95}</th></tr></thead>
         <tbody>${stages.map(({ stage, median, p95 }) => html`<tr class=${stage === "total" ? "sum" : ""}>
