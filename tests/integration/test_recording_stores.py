@@ -204,6 +204,12 @@ def _lock(stored: Stored, facts: FileFacts) -> str:
     return str(told["id"])
 
 
+def _has_all_boxes(video: Path) -> bool:
+    """Whether the last record of its boxes says that no more come."""
+    boxes = video.with_suffix(".trk")
+    return not boxes.exists() or boxes.read_bytes()[-1:] == b"\5"
+
+
 def _words(utc: int) -> str:
     return datetime.fromtimestamp(utc / SECOND, timezone.utc).isoformat()
 
@@ -217,7 +223,9 @@ def test_a_lost_index_is_made_anew(tmp_path: Path, urls: Mapping[str, str]) -> N
         _are_up(subscriber)
         wait_until(lambda: sum(bool(row.reason) for row in stored.files("heavy")) > 1, "files are whole")
         lock = _lock(stored, stored.files("heavy")[0])
-        until = _words(stored.files("heavy")[-1].begin)
+        *old, last = stored.files("heavy")
+        until = _words(last.begin)
+        wait_until(lambda: all(_has_all_boxes(folder / row.path) for row in old), "boxes of whole files are whole")
         rows = [("list", "heavy"), ("gaps", "heavy"), ("gaps", "light")]  # a file of `light` grows meanwhile
         looks = [("list", "--locks"), *((*row, "--to", until) for row in rows)]
         before = [stored.run(*words, "--json") for words in looks]

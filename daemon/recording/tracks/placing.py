@@ -142,6 +142,8 @@ class TrackPlacer:
                 place.is_over = True
             if place.rows and (place.is_over or now_boot - place.since >= _BLOCK_NS or _is_long(place)):
                 self._write(to, place)
+                if place.path != written:  # of a whole recording, which the index has already
+                    _measure(to, place)
             if place.is_over:
                 _end(to, place)
         while len(self._places) > _MAX_PLACES and self._places[0].is_over and not self._places[0].rows:
@@ -235,9 +237,14 @@ def _end(to: OpenStore, place: _Place) -> None:
         activity = place.file.activity
         place.file.close()
         place.file = None
-        with suppress(StoreError):  # an index that is made anew finds both in the file
-            to.index.measure(place.video)
+        _measure(to, place)
+        with suppress(StoreError):  # its own end tells it as well
             to.index.put_activity(place.video, activity.first, activity.counts)
+
+
+def _measure(to: OpenStore, place: _Place) -> None:
+    with suppress(StoreError):  # the index counts them when it is made anew
+        to.index.measure(place.video)
 
 
 def _is_long(place: _Place) -> bool:
