@@ -6,14 +6,15 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 
 import httpx
 import msgspec
 import psutil
 import pytest
+from msgspec.structs import astuple
 
 from daemon.cli import invoke
 from daemon.clock import SystemClock, utc_text
@@ -320,6 +321,12 @@ def test_a_search_that_takes_too_long_is_ended(stored: Watching, tmp_path: Path)
             assert "it took longer than" in json.loads(line)["error"]
 
 
+def _runs(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def test_one_search_of_a_token_runs_at_a_time_and_ends_with_its_client(stored: Watching, tmp_path: Path) -> None:
     """A store whose boxes do not answer keeps a search for as long as its client waits, or until it is killed."""
     record = RecordConfig(stores={"slow": StoreConfig(_hangs(stored, tmp_path / "slow"))}, port=0)
@@ -329,8 +336,12 @@ def test_one_search_of_a_token_runs_at_a_time_and_ends_with_its_client(stored: W
 
     def searches() -> list[psutil.Process]:
         assert process.pid is not None
-        children = psutil.Process(process.pid).children(recursive=True)
-        return [child for child in children if "search_process" in " ".join(child.cmdline())]
+        found = []
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):  # it ends meanwhile
+                if "search_process" in " ".join(child.cmdline()):
+                    found.append(child)
+        return found
 
     def begun(token: str) -> AbstractContextManager[httpx.Response]:
         return httpx.stream(
@@ -357,15 +368,16 @@ def test_one_search_of_a_token_runs_at_a_time_and_ends_with_its_client(stored: W
             (last,) = searches()
             process.request_stop()
             process.finish(PATIENCE_S)
-            wait_until(lambda: not last.is_running(), "it ends with the server")
+            wait_until(lambda: not _runs(last), "it ends with the server")
     finally:
         process.request_stop()
         process.finish(PATIENCE_S)
 
 
 @pytest.mark.long
-def test_a_search_beside_eight_cameras_loses_no_frame(tmp_path: Path) -> None:
-    options = SearchOptions(objects=3, minutes=5)
+def test_searches_beside_eight_cameras_cost_no_frame(tmp_path: Path) -> None:
+    """No more are dropped than without searches, which a machine that is busy with other things does as well."""
+    options = SearchOptions(objects=5, minutes=20)
     with closing(Store.open(tmp_path / "store")) as store, closing(Index(store)) as index:
         fill(store, index, options)
     record = RecordConfig(stores={"main": StoreConfig(tmp_path / "store")}, port=0)
@@ -373,18 +385,40 @@ def test_a_search_beside_eight_cameras_loses_no_frame(tmp_path: Path) -> None:
     process.start()
     streets = [msgspec.structs.replace(STREET, id=f"street-{number}", fps=10) for number in range(8)]
     body = {"source": "door", "rule": SEARCHED[0], "from": str(BEGIN), "to": str(BEGIN + options.minutes * 60 * SECOND)}
+
+    def search_once() -> None:
+        answer = httpx.post(
+            f"http://127.0.0.1:{process.port}/api/v1/search", json=body,
+            headers={"Authorization": f"Bearer {VIEW}"}, timeout=2 * PATIENCE_S,
+        )  # fmt: skip
+        assert json.loads(answer.text.splitlines()[-1])["end"]["events"] > 50
+
     try:
+        search_once()  # and its libraries are loaded
         with running(tmp_path, *streets) as app:
-            wait_until(lambda: all(row.captured for row in app.ledger.counts().values()), "all cameras give frames")
-            before = app.ledger.counts()
-            answer = httpx.post(
-                f"http://127.0.0.1:{process.port}/api/v1/search", json=body,
-                headers={"Authorization": f"Bearer {VIEW}"}, timeout=PATIENCE_S,
-            )  # fmt: skip
-            after = app.ledger.counts()
+
+            def share(work: Callable[[], None]) -> float:
+                """Of the frames that are dropped meanwhile."""
+                captured, dropped = counted()
+                work()
+                now = counted()
+                return (now[1] - dropped) / (now[0] - captured)
+
+            def counted() -> tuple[int, int]:
+                rows = app.ledger.counts().values()
+                return sum(row.captured for row in rows), sum(sum(astuple(row.dropped)) for row in rows)
+
+            def wait() -> None:
+                aim = app.ledger.counts()["street-0"].captured + 80
+                wait_until(lambda: app.ledger.counts()["street-0"].captured > aim, "frames come")
+
+            def search_often() -> None:
+                for _ in range(4):
+                    search_once()
+
+            wait()
+            alone = max(share(wait) for _ in range(2))
+            assert share(search_often) <= alone + 0.02
     finally:
         process.request_stop()
         process.finish(PATIENCE_S)
-    assert json.loads(answer.text.splitlines()[-1])["end"]["events"] > 20
-    assert sum(row.captured for row in after.values()) > sum(row.captured for row in before.values()) + 8
-    assert [row.dropped for row in after.values()] == [row.dropped for row in before.values()]
