@@ -114,7 +114,7 @@ def test_a_newer_event_changes_no_other_group(review: Review) -> None:
     tab, random = review.open(), Random(5)
     phases = ("entered", "left", "crossed", "dwell", "appeared")
     at, rows, before = 0.0, list[dict[str, Any]](), list[Any]()
-    for number in range(200):
+    for number in range(100):
         at += random.choice([0, 0.5, 3, 9, 11, 40])
         rows.append(_event(number, at, random.choice(phases), random.randrange(12)))
     grown = tab.evaluate(GROWN, rows)
