@@ -7,16 +7,25 @@ LOOKOUT_SCREENSHOTS=docs/images/dashboard python -m pytest -m long tests/dashboa
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import time
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.browsing import OPERATE, PATIENCE_MS, firefox, login
+from daemon.recording.causes import Cause
+from daemon.sources.scene import Scene
+from lookoutd.messages import Event
+from tests.dashboard.past_world import daemons, event, iso, page_of
+from tests.support.browsing import OPERATE, PATIENCE_MS, chromium, firefox, login
+from tests.support.numbered import clip_of
+from tests.support.past import Box, Past
+from tests.support.recorded import SECOND
+from tests.support.street_clips import FPS, scene_of_clips, street
 
 with suppress(ImportError):  # without it all of these are skipped
-    from playwright.sync_api import Page, expect
+    from playwright.sync_api import Page, expect, sync_playwright
 
 if TYPE_CHECKING:
     from tests.dashboard.world import World
@@ -71,6 +80,57 @@ def test_pictures(world: World, tmp_path: Path) -> None:
     _shot(page, folder, "troubles", "light")
     sizes = {path.name: path.stat().st_size for path in folder.glob("*.jpg")}
     assert sum(sizes.values()) < MAX_BYTES, sizes
+
+
+def test_pictures_of_recordings(tmp_path: Path) -> None:
+    """The past on a desk, a phone and a wall."""
+    folder = Path(os.environ.get("LOOKOUT_SCREENSHOTS", tmp_path)).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    begin = time.time_ns() // (3600 * SECOND) * 3600 * SECOND - 7200 * SECOND
+    with ExitStack() as stack:
+        past = stack.enter_context(closing(Past(tmp_path / "store")))
+        events = _write_streets(past, street(tmp_path / "street.ts", seconds=60), begin)
+        addresses = stack.enter_context(daemons(tmp_path, {"yard": ({"main": past}, events)}))
+        server = stack.enter_context(page_of(addresses))
+        browser = chromium(stack.enter_context(sync_playwright()))
+        stack.callback(browser.close)
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        played = f"/recordings/yard/gate?at={iso(begin + 1843 * SECOND)}&zoom=3600"
+        for path, name, scheme, size in (
+            (f"/recordings?from={iso(begin)}&zoom=7200", "recordings-screen", "dark", (1920, 1080)),
+            (f"/recordings?from={iso(begin)}&zoom=7200", "recordings-light", "light", (1280, 800)),
+            (played, "player-light", "light", (1280, 1100)),
+            (played, "player-phone", "dark", (390, 780)),
+        ):
+            page.set_viewport_size({"width": size[0], "height": size[1]})
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.goto(server.url + path)
+            page.get_by_role("slider").first.wait_for()
+            page.wait_for_timeout(2500)  # pictures are looked at, and not asserted
+            page.screenshot(path=folder / f"{name}.jpg", type="jpeg", quality=68)
+
+
+def _write_streets(past: Past, path: Path, begin: int) -> list[Event]:
+    """Two hours of four cameras, with gaps."""
+    scene, events = scene_of_clips(), []
+    for camera, (name, gone) in enumerate(
+        {"gate": (40, 41), "hall": (), "kerb": (55, 56, 57, 90), "yard": (7,)}.items()
+    ):
+        for minute in range(115):
+            if minute in gone:
+                continue
+            clip = clip_of(path, FPS, f"{camera:02}{minute:03}")
+            cause: Cause = ("source_down", "no_event", "disk_slow", "network")[camera]  # type: ignore[assignment]
+            at = begin + minute * 60 * SECOND
+            is_wanted = (minute + camera) % 7 == 0
+            past.write(name, clip, at, cause=cause, claimed=is_wanted, boxes=lambda n: _boxes(scene, n))
+            if is_wanted:
+                events.append(event(len(events) + 1, name, at + 9 * SECOND))
+    return sorted(events, key=lambda row: row.at)
+
+
+def _boxes(scene: Scene, number: int) -> list[Box]:
+    return [tuple(float(end) for end in box.xyxy) for box in scene.truth(number)]  # type: ignore[misc]
 
 
 @pytest.mark.needs("firefox-esr")

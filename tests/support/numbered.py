@@ -61,18 +61,24 @@ def numbered(
     """
     name = f"numbered-{kind}-{first}-{seconds}-{size[0]}.ts"
     path = once(folder, name, partial(_encode, kind=kind, first=first, seconds=seconds, size=size))
+    return clip_of(path, RATE, session)
+
+
+def clip_of(path: Path, rate: int, session: str = "5e55") -> Clip:
+    """The packets of a video as a camera would send them."""
     with av.open(str(path)) as container:
         video = container.streams.video[0]
         context, unit = video.codec_context, video.time_base
         assert unit is not None
         packets = [packet for packet in container.demux(video) if packet.size]
-        stream = Stream(session, context.name, bytes(context.extradata or b""), unit.as_integer_ratio(), *size, 0)
+        extradata, ticks = bytes(context.extradata or b""), unit.as_integer_ratio()
+        stream = Stream(session, context.name, extradata, ticks, context.width, context.height, 0)
         samples = []
         for packet in packets:
             assert packet.pts is not None
             assert packet.dts is not None
             pts, dts = (int(time * unit * SECOND) for time in (packet.pts, packet.dts))
-            samples.append(Sample(pts, dts, SECOND // RATE, packet.is_keyframe, memoryview(bytes(packet))))
+            samples.append(Sample(pts, dts, SECOND // rate, packet.is_keyframe, memoryview(bytes(packet))))
     return Clip(stream, samples)
 
 
