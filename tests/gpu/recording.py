@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from time import monotonic
 
@@ -124,7 +124,7 @@ def _tell_store(store: Path) -> None:
 def _cpu_s(lookout: Lookout) -> dict[str, float]:
     """Of the daemon itself, and of all its processes of each kind."""
     process = psutil.Process(lookout.process.pid)
-    total = Counter[str]()
+    total = defaultdict[str, float](float)
     for one in (process, *process.children(recursive=True)):
         try:
             times, words = one.cpu_times(), one.cmdline()
