@@ -25,7 +25,7 @@ from daemon.playback.stores import Stores
 from daemon.recording.records import FileFacts
 from daemon.recording.tracks.activity import Activity, ActivityCount, activity_at_end
 from daemon.recording.tracks.records import SeenFrame
-from daemon.recording.tracks.track_file import TracksError, tracks_in
+from daemon.recording.tracks.track_records import TracksError, tracks_in
 
 _SECOND: Final = 1_000_000_000
 _MAX_ROWS: Final = 5_000

@@ -20,7 +20,7 @@ from daemon.recording.locks import Locks
 from daemon.recording.records import FileFacts
 from daemon.recording.scan import Scanned, scan_open
 from daemon.recording.store import NoFileError, Store, folder_name, open_file, store_error
-from daemon.recording.tracks.track_file import tracks_path
+from daemon.recording.tracks.track_records import tracks_path
 
 _HEAD_BYTES: Final = 16 << 10
 _BELOW_SOURCE = re.compile(r"\d{4}-\d\d-\d\d/[^/]+\.mp4", re.ASCII)

@@ -22,7 +22,7 @@ from daemon.playback.stores import Stores
 from daemon.recording.boxes import BoxError
 from daemon.recording.records import FileFacts, FragmentRow
 from daemon.recording.tracks.records import SeenFrame
-from daemon.recording.tracks.track_file import TracksError, head_in, tracks_in
+from daemon.recording.tracks.track_records import TracksError, head_in, tracks_in
 from lookoutd.messages import Attribute
 
 _TIME_NS: Final = 60_000_000_000  # of an answer

@@ -21,7 +21,8 @@ from daemon.recording.locks import Locks
 from daemon.recording.records import FileFacts, FileHead
 from daemon.recording.scan import Scanned, chain_of_beginning, is_left, is_sound, scan_open
 from daemon.recording.store import Store, folder_name
-from daemon.recording.tracks.track_file import problem_of, tracks_path
+from daemon.recording.tracks.track_file import problem_of
+from daemon.recording.tracks.track_records import tracks_path
 
 Kind = Literal["changed", "removed", "reordered", "unfinished", "unreadable"]
 

@@ -33,7 +33,7 @@ from daemon.recording.index import Index
 from daemon.recording.records import FileFacts
 from daemon.recording.store import Store
 from daemon.recording.tracks.activity import END, Activity, activity_at_end, packed
-from daemon.recording.tracks.track_file import tracks_path
+from daemon.recording.tracks.track_records import tracks_path
 from daemon.redact import Secret
 from tests.support.seen import Seen, write_seen
 

@@ -32,7 +32,7 @@ from daemon.recording.scan import scan
 from daemon.recording.search.answers import Answer
 from daemon.recording.search.asked import SearchError
 from daemon.recording.store import Store
-from daemon.recording.tracks.track_file import tracks_path
+from daemon.recording.tracks.track_records import tracks_path
 from tests.bench.search_cost import BEGIN, SearchOptions, fill
 from tests.bench.search_cost import RULES as SEARCHED
 from tests.lifetimes.running import STREET, running

@@ -37,7 +37,7 @@ from daemon.recording.tracks import codec
 from daemon.recording.tracks.activity import RECORD_BYTES, Activity, activity_at_end, packed
 from daemon.recording.tracks.records import Handed, PackedNews, SeenFrame, StateChange, decode_message
 from daemon.recording.tracks.tap import TrackTap, decode_labels
-from daemon.recording.tracks.track_file import TracksError, read_tracks, tracks_head, tracks_path
+from daemon.recording.tracks.track_records import TracksError, read_tracks, tracks_head, tracks_path
 from daemon.recording.verify import verify
 from detectors.detections import Detections
 from detectors.port import HostImage

@@ -21,7 +21,7 @@ from daemon.recording.scan import scan
 from daemon.recording.store import Store
 from daemon.recording.timeline import Span
 from daemon.recording.tracks.records import SeenFrame
-from daemon.recording.tracks.track_file import read_tracks
+from daemon.recording.tracks.track_records import read_tracks
 from tests.support.recorded import SECOND, pictures_of, played
 
 

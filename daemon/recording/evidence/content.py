@@ -47,7 +47,7 @@ from daemon.recording.records import FileFacts, Gap
 from daemon.recording.scan import Scanned, chunks, scan_open
 from daemon.recording.store import Store, store_error
 from daemon.recording.timeline import Span
-from daemon.recording.tracks.track_file import TracksError, served_in, tracks_path
+from daemon.recording.tracks.track_records import TracksError, served_in, tracks_path
 from daemon.redact import scrub
 
 _UNREADABLE: Final = "it cannot be read as a recording"

@@ -13,7 +13,7 @@ from daemon.recording.search.answers import Blind
 from daemon.recording.search.asked import Asked
 from daemon.recording.store import Store
 from daemon.recording.tracks.records import SeenFrame, StateChange, TracksHead
-from daemon.recording.tracks.track_file import TracksError, read_tracks, tracks_head
+from daemon.recording.tracks.track_records import TracksError, read_tracks, tracks_head
 
 _SETTLE_NS = 10_000_000_000  # until the source's time is as it was
 _QUIET_FRAMES = 8  # and those that confirm a track: without a track in them, none goes on from before
