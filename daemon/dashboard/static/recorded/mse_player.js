@@ -1,16 +1,14 @@
 // Plays stored fragments of one source as they lie on the disk, by Media Source Extensions. It seeks to the picture of
 // a moment, keeps some of what follows in the buffer, and knows which picture is shown.
-import { Appended, pictureAt, shownAt, timeWithin } from "./appended.js";
+import { Appended, shownAt, timeWithin } from "./appended.js";
 import { MediaBuffer, plays } from "./buffer.js";
-import { ptsAt } from "./fragments.js";
+import { batchAfter, groupOf, indexOf } from "./goals.js";
 
 const ORIGIN_MS = 400 * 86400000; // before the first moment that is asked for
 const AHEAD_S = { paused: 4, playing: 30, fast: 60 };
 const BEHIND_S = 15;
 const FAR_S = 75; // what is further ahead was of another seek
 const MAX_BYTES = 64 << 20; // in the buffer, ahead and behind
-const BATCH_S = 4;
-const BATCH_BYTES = 3 << 20;
 const JOINED_MS = 100;
 const QUEUE_MS = 250; // a seek may take so long before a newer one replaces it
 const TURN_MS = 250;
@@ -171,26 +169,8 @@ export class MsePlayer {
     if (this.goal) this.goal.at = performance.now();
   }
 
-  /** The fragments that must be there for a goal, the last of which has its picture; null if there is none. */
-  async groupOf(goal) {
-    const { fragments } = this;
-    let fragment = goal.fragment ?? null;
-    if (goal.beside) fragment = await (goal.direction > 0 ? fragments.after(goal.beside) : fragments.before(goal.beside));
-    else if (!fragment) fragment = await fragments.at(goal.ms);
-    if (!fragment) return null;
-    if (goal.ms !== undefined && !goal.isKey) fragment = await this.behind(fragment, ptsAt(fragment, goal.ms));
-    const group = await fragments.group(fragment);
-    return group && goal.isKey ? group.slice(0, 1) : group;
-  }
-
-  /** A picture may be stored in the fragment behind the one in whose time it is shown. */
-  async behind(fragment, pts) {
-    const next = await this.fragments.after(fragment);
-    return next && !next.key && next.file.key === fragment.file.key && next.pts <= pts ? next : fragment;
-  }
-
   async reach(goal, signal) {
-    const group = await this.groupOf(goal);
+    const group = await groupOf(this.fragments, goal);
     if (signal.aborted || this.closed) return true;
     if (!group) {
       this.reached(goal);
@@ -281,31 +261,9 @@ export class MsePlayer {
     const last = this.appended.lastFrom(time);
     const ahead = this.rate > 1 ? AHEAD_S.fast : AHEAD_S[this.rate ? "playing" : "paused"];
     if (!last || last.end - time > ahead || this.appended.bytes > MAX_BYTES) return false;
-    const batch = await this.batchAfter(last, ahead);
+    const batch = await batchAfter(this.fragments, last, ahead);
     if (!batch.length || signal.aborted || !plays(batch[0].file.mime)) return false;
     await this.load(batch, signal);
     return true;
   }
-
-  /** Fragments that follow a piece, side by side in one file. Over a gap, or to another file, from a key picture on. */
-  async batchAfter(piece, ahead) {
-    const batch = [];
-    for (let one = await this.fragments.after(piece.fragment); one; one = await this.fragments.after(one)) {
-      const before = batch[batch.length - 1] ?? piece.fragment;
-      const isNext = before.file.key === one.file.key && before.offset + before.size === one.offset;
-      if (batch.length && !isNext) break;
-      if (!isNext && !one.key) continue;
-      if (!batch.length && one.begin - piece.fragment.end > ahead * 1000) break;
-      batch.push(one);
-      const bytes = one.offset + one.size - batch[0].offset;
-      if (one.end - batch[0].begin >= BATCH_S * 1000 || bytes > BATCH_BYTES) break;
-    }
-    return batch;
-  }
-}
-
-function indexOf(piece, goal) {
-  if (goal.index !== undefined) return Math.min(goal.index, piece.pictures.length - 1);
-  if (goal.beside) return goal.direction > 0 ? 0 : piece.pictures.length - 1;
-  return goal.isKey ? 0 : pictureAt(piece, ptsAt(piece.fragment, goal.ms));
 }
