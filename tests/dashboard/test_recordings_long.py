@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.long, pytest.mark.needs("chromium", "playwright", "ffmpeg")]
 CAMERAS = 8
 HOURS = 24
-FILE_S, GAP_AT = 300, 2700
+FILE_S, GAP_AT = 900, 2700
 PICTURES = [(path, scheme, width) for path, _, _ in VIEWS[1:3] for scheme in ("light", "dark") for width in (390, 1280)]
 
 
@@ -49,7 +49,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, folder_of_all: Path) -> Iter
 
 @pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory, folder_of_all: Path) -> Iterator[tuple[Page, int]]:
-    """A day of eight cameras: files of five minutes, with a gap in each hour, and an event in each file."""
+    """A day of eight cameras: files of a quarter of an hour, with a gap in each hour, and an event in each file."""
     folder = tmp_path_factory.mktemp("day")
     begin = (int(time.time()) // 3600 - HOURS) * 3600 * SECOND
     with closing(Past(folder / "store")) as past:

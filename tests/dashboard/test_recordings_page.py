@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -65,6 +66,14 @@ def _frames(tab: Tab) -> list[Any]:
     return found
 
 
+def _check_order(frames: list[Any]) -> None:
+    """Pictures follow each other. A busy browser may show one of them again."""
+    back = [(before, after) for before, after in pairwise(frames) if after["ms"] < before["ms"] - 41]
+    assert not back, str(
+        [(row["ms"] - frames[0]["ms"], row["session"], row["number"], round(row["at"])) for row in frames]
+    )
+
+
 def check_seeks(world: PastWorld, tab: Tab, count: int, seed: int) -> list[float]:
     """Seek to random pictures: that one is shown, and its boxes are on its object. Returns ms of each."""
     random, took = Random(seed), []
@@ -106,7 +115,7 @@ def test_playing_goes_over_borders_and_gaps(world: PastWorld, tab: Tab) -> None:
     tab.keyboard.press("Space")
     tab.wait_for_function("() => frames_.some((one) => one.number >= 506)")  # the second file
     frames = _frames(tab)
-    assert [row["ms"] for row in frames] == sorted(row["ms"] for row in frames)
+    _check_order(frames)
     numbers = [row["number"] for row in frames]
     assert all(450 <= number <= 500 or number >= 500 for number in numbers)
     tab.get_by_label("Speed").select_option("4")
@@ -261,7 +270,7 @@ def test_two_stores_are_one_timeline(world: PastWorld, tab: Tab) -> None:
     tab.keyboard.press("k")
     tab.wait_for_function("() => frames_.some((one) => one.number > 205)")
     frames = _frames(tab)
-    assert [row["ms"] for row in frames] == sorted(row["ms"] for row in frames)
+    _check_order(frames)
     numbers = [row["number"] for row in frames]
     assert {number // 100 for number in numbers} == {0, 1, 2}
 

@@ -9,13 +9,13 @@ const DAY = 1440 * MINUTE;
 const WIDTHS = [10 * MINUTE, 60 * MINUTE, 360 * MINUTE, DAY, 4 * DAY, 16 * DAY];
 const PAGE = 100;
 const PAGES = 4; // of a tile: more ticks than this are one to the eye
-const STEPS = 300; // of the activity of a tile
+const STEPS = 720; // of the activity of a tile
 const ACTIVE_DAYS = 3; // of longer times no activity is asked for
 const FIRST_MS = 10 * MINUTE;
 const LONGEST_MS = 40 * DAY;
 const LATER_MS = MINUTE; // an event may be told so long after it began; a journal goes by when it was told
 
-const widthOf = (span) => WIDTHS.find((one) => one * 4 >= span) ?? WIDTHS[WIDTHS.length - 1];
+const widthOf = (span) => WIDTHS.find((one) => one * 1.5 >= span) ?? WIDTHS[WIDTHS.length - 1];
 
 function covered(tiles, begin, end, width) {
   return tilesOf(begin, Math.min(end, now()), width).flatMap((place) => tiles.get(place, width) ?? []);

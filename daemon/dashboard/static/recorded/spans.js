@@ -5,7 +5,7 @@ import { now, Tiles, tilesOf } from "./tiles.js";
 const MINUTE = 60000;
 const WIDTHS = [10 * MINUTE, 60 * MINUTE, 360 * MINUTE, 1440 * MINUTE, 4 * 1440 * MINUTE, 16 * 1440 * MINUTE];
 const EXACT = WIDTHS[0];
-const ROWS = 1024; // of a tile: shorter ones are merged, they are below a pixel
+const ROWS = 2880; // of a tile: shorter ones are merged, they are below a pixel
 const LONGEST = 64 * 1440 * MINUTE; // that is looked for recordings, in each direction
 
 /** Causes that say least: where another store or daemon has another one, that is told. */
@@ -91,7 +91,7 @@ export class Spans {
    * @returns {{rows: Row[], isWhole: boolean}}
    */
   rows(begin, end) {
-    const width = WIDTHS.find((one) => one * 4 >= end - begin) ?? WIDTHS[WIDTHS.length - 1];
+    const width = WIDTHS.find((one) => one * 1.5 >= end - begin) ?? WIDTHS[WIDTHS.length - 1];
     const found = [];
     let isWhole = true;
     for (const at of tilesOf(begin, Math.min(end, now()), width)) {

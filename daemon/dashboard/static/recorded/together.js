@@ -118,7 +118,7 @@ export class Together {
     lead.play(rate);
     const moment = lead.moment;
     const next = moment > at - 50 ? moment : at;
-    if (Math.abs(moment - at) > APART_MS * rate) lead.seek(at);
+    if (at - moment > APART_MS * rate) lead.seek(at); // where it is ahead a turn was late, and it is right
     for (const player of active) if (player !== lead) player.follow(next, rate, APART_MS * rate);
     return this.set({ at: next, waiting: null });
   }
