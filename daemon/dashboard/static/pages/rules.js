@@ -9,7 +9,7 @@ import { Past } from "../editor/past.js";
 import * as shapes from "../editor/shapes.js";
 import * as format from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { keyOf, loaded, mayChange, sources } from "../model.js";
+import { daemons, keyOf, loaded, mayChange, sources } from "../model.js";
 import { announce, Empty, Icon, Notice, useRemembered } from "../parts.js";
 import { Picture, ratioOf } from "../picture.js";
 import { guard } from "../router.js";

@@ -2,7 +2,7 @@
 import { at as path } from "../api.js";
 import { picturesOf, timescaleOf } from "./mp4.js";
 import { ask, pathOf, pieces } from "./requests.js";
-import { now, Tiles, tilesOf } from "./tiles.js";
+import { now, Tiles } from "./tiles.js";
 
 const WIDTH = 60000; // ms of one request: some 60 fragments, and at the newest picture one each second
 const HOLE_MS = 250; // between two fragments that is no gap

@@ -3,7 +3,6 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { keyOf, sources } from "../model.js";
 import { Icon } from "../parts.js";
 import { Store, useStore } from "../store.js";
-import { t } from "../texts.js";
 import { clipOf, hasClip, thumbOf, whyNoClip, whyNotPlayed } from "./clip.js";
 
 const REST_MS = 350; // of a pointer or the focus, before the clip plays
