@@ -103,7 +103,7 @@ def test_pictures_of_recordings(tmp_path: Path) -> None:
             (played, "player-phone", "dark", (390, 780)),
         ):
             page.set_viewport_size({"width": size[0], "height": size[1]})
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.emulate_media(color_scheme=scheme)
             page.goto(server.url + path)
             page.get_by_role("slider").first.wait_for()
             page.wait_for_timeout(2500)  # pictures are looked at, and not asserted
@@ -112,7 +112,7 @@ def test_pictures_of_recordings(tmp_path: Path) -> None:
 
 def _write_streets(past: Past, path: Path, begin: int) -> list[Event]:
     """Two hours of four cameras, with gaps."""
-    scene, events = scene_of_clips(), []
+    scene, events = scene_of_clips(), list[Event]()
     for camera, (name, gone) in enumerate(
         {"gate": (40, 41), "hall": (), "kerb": (55, 56, 57, 90), "yard": (7,)}.items()
     ):
@@ -120,7 +120,7 @@ def _write_streets(past: Past, path: Path, begin: int) -> list[Event]:
             if minute in gone:
                 continue
             clip = clip_of(path, FPS, f"{camera:02}{minute:03}")
-            cause: Cause = ("source_down", "no_event", "disk_slow", "network")[camera]  # type: ignore[assignment]
+            cause: Cause = ("source_down", "no_event", "disk_slow", "network")[camera]
             at = begin + minute * 60 * SECOND
             is_wanted = (minute + camera) % 7 == 0
             past.write(name, clip, at, cause=cause, claimed=is_wanted, boxes=lambda n: _boxes(scene, n))
