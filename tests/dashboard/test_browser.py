@@ -165,6 +165,7 @@ def test_events(world: World) -> None:
     page = world.open("/events")
     first = page.locator(".event").first
     first.wait_for()
+    page.mouse.move(1, 1)  # or new ones wait until the pointer is out of the list
     listed = "() => [...document.querySelectorAll('.event')].flatMap((row) => row.dataset.events.split(' ')).length"
     page.wait_for_function(f"(before) => ({listed})() > before", arg=page.evaluate(listed))
     page.get_by_label("Rule").select_option("kerb")
