@@ -32,7 +32,7 @@ def seen_file_of(seen: str, port: int) -> Path | None:
     if seen != "auto":
         return Path(seen)
     folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    return Path(folder) / f"seen-{port}.jsonl" if folder else None
+    return Path(folder) / f"seen-{port}.jsonl" if folder and port else None
 
 
 class Mark(NamedTuple):
@@ -123,7 +123,7 @@ class SeenMarks:
     async def kept(self) -> bool:
         """Whether all that was marked is on the disk; waits for that, within a time limit."""
         if self._waiting is not None and not self._waiting.done():
-            with suppress(OSError):  # a time limit as well
+            with suppress(OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._waiting), _ANSWER_S)
             if not self._waiting.done():
                 self.problem = f"{self._path} does not answer"
@@ -138,13 +138,20 @@ class SeenMarks:
     def _order(self, lines: list[Line]) -> None:
         if self._path is None or not lines:
             return
-        loop = asyncio.get_running_loop()
-        whole = dict(self._marks) if self._is_behind or self._has_grown() else None
         is_stuck = self._waiting is not None and not self._waiting.done() and self.problem is not None
         if is_stuck:  # memory does not grow with what a disk that hangs does not take
             self._is_behind = True
-            return
+        elif self._is_behind or self._has_grown():
+            self._write_all()
+        else:
+            self._put(lines, None)
+
+    def _write_all(self) -> None:
         self._is_behind = False
+        self._put([], dict(self._marks))
+
+    def _put(self, lines: list[Line], whole: dict[str, Mark] | None) -> None:
+        loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         self._waiting.add_done_callback(self._note)
         self._orders.put(_Order(lines, whole, self._is_loaded, self._waiting, loop))
@@ -160,7 +167,9 @@ class SeenMarks:
             if self.problem is None:
                 log.error("marks of seen events cannot be written", path=str(self._path), reason=reason)
             self.problem = f"{self._path} cannot be written: {reason}"
-        elif self.problem is not None and not self._is_behind:
+        elif self._is_behind:
+            self._write_all()
+        elif self.problem is not None:
             log.info("marks of seen events are written again", path=str(self._path))
             self.problem = None
 

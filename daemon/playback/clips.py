@@ -77,7 +77,9 @@ class Clips:
         if not event.isprintable():
             raise HTTPException(404, "there is no such event")
         answers = await self._stores.of_source(source, partial(_claim, source, event), query.text("store"))
-        found = [times for times in answers.found.values() if times is not None]
+        found = [times for rows in answers.found.values() for times in rows]
+        if not found and answers.failed:
+            raise HTTPException(503, "; ".join(answers.failed.values()), {"Retry-After": "5"})
         if not found:
             raise HTTPException(404, "nothing was recorded for this event, or it was forgotten with its video")
         begin, end = min(times.begin for times in found), max(times.end for times in found)
@@ -118,9 +120,10 @@ def _headers(source: str, plan: ClipPlan) -> dict[str, str]:
     }
 
 
-def _claim(source: str, event: str, opened: OpenedStore) -> Times | None:
+def _claim(source: str, event: str, opened: OpenedStore) -> Sequence[Times]:
+    """The time that an event wanted, if the store knows it."""
     found = opened.index.claim(source, event)
-    return Times(found.begin, found.end) if found else None
+    return [Times(found.begin, found.end)] if found else []
 
 
 def _covered(source: str, times: Times, opened: OpenedStore) -> tuple[int, list[Gap]]:

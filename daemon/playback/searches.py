@@ -156,8 +156,11 @@ class _Running:
         while True:
             try:
                 line = await asyncio.wait_for(reader.readline(), max(0.0, deadline - clock()))
-            except (asyncio.TimeoutError, ValueError):
+            except asyncio.TimeoutError:
                 yield error_line(f"it took longer than {limit_s:.0f} s: ask for a shorter time")
+                return
+            except ValueError:
+                yield error_line(f"an answer has more than {_MAX_LINE >> 20} MiB: ask for a shorter time")
                 return
             except OSError:
                 line = b""

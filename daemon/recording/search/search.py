@@ -68,6 +68,7 @@ class _Search:
             elif item.frame.captured_at < self._asked.end:
                 yield from self._frame(item)
             else:  # a state before it may still have ended what was there
+                self._is_open = False  # more was written than was asked for
                 break
         else:
             yield from self._end_of_source()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 import msgspec
 
@@ -102,7 +103,7 @@ class Sight:
 
     def _is_beside_others(self, at: int) -> bool:
         """Whether something else explains a part of the time up to `at`."""
-        return self._is_explained or any(gap.begin < at for gap in (*self._beside, *self._gaps))
+        return self._is_explained or any(gap.begin < at for gap in chain(self._beside, islice(self._gaps, 1)))
 
     def _advance(self, at: int) -> Iterator[Unseen]:
         """Go on, and tell the gaps that have begun."""
@@ -123,7 +124,7 @@ class Sight:
         """The parts of a time that are asked, and are in no gap."""
         at, last = max(begin, self._begin), min(end, self._end)
         found = []
-        for gap in (*self._beside, *self._gaps):
+        for gap in chain(self._beside, self._gaps):
             if gap.begin >= last:
                 break
             if gap.begin > at:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -33,9 +33,6 @@ from daemon.recording.tracks.track_records import (
     records_in,
     tracks_path,
 )
-
-if TYPE_CHECKING:
-    pass
 
 log = structlog.get_logger(__name__)
 _NEW = os.O_RDWR | os.O_CREAT
