@@ -68,7 +68,7 @@ class ActivityListing:
         times, step = query.times(LONGEST_NS), query.whole("step", 1, _MAX_STEP)
         if step is None:
             raise HTTPException(400, "step is missing: a whole number of seconds")
-        rows = -(-(times.end - times.begin // _SECOND * _SECOND) // (step * _SECOND))  # from a whole second on
+        rows = -(-(times.end - times.begin) // (step * _SECOND))
         if rows > _MAX_ROWS:
             raise HTTPException(400, f"there would be {rows} steps, and {_MAX_ROWS} may be: ask for longer ones")
         work = partial(_of_store, source, times, step, rows, self._read)
