@@ -189,6 +189,7 @@ def test_the_report_page(calibrated: Path) -> None:
         assert words in text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_without_labels_the_float_model_is_the_measure(tmp_path: Path) -> None:
     """Scored on a source that was held out. Boxes that all agree suffice for a budget of 0.1."""

@@ -158,6 +158,7 @@ def test_the_newest_picture_is_followed(world: PastWorld, tab: Tab) -> None:
     expect(tab.get_by_role("link", name="Live")).to_have_attribute("href", "/camera/here/live")
 
 
+@pytest.mark.long
 def test_stills_stand_in_for_video_that_the_browser_does_not_play(world: PastWorld, tab: Tab) -> None:
     tab.goto(f"{world.page.url}/recordings/here/hevc?at={world.at(1.01)}")
     tab.evaluate(SCRIPT)
@@ -232,6 +233,7 @@ def test_a_link_and_a_picture_of_a_moment(world: PastWorld, tab: Tab) -> None:
         assert (frame.width, frame.height) == (320, 180)
 
 
+@pytest.mark.long
 def test_a_range_that_is_too_long_says_so(world: PastWorld, tab: Tab) -> None:
     _seek(tab, world.at(3))
     tab.keyboard.press("i")
@@ -243,6 +245,7 @@ def test_a_range_that_is_too_long_says_so(world: PastWorld, tab: Tab) -> None:
     expect(tab.get_by_role("alert")).to_contain_text("600 s")
 
 
+@pytest.mark.long
 def test_several_cameras_are_on_one_clock(world: PastWorld, tab: Tab) -> None:
     _seek(tab, world.at(12 + 0.02))
     tab.get_by_label("Add a camera").select_option("here/yard")
@@ -259,6 +262,7 @@ def test_several_cameras_are_on_one_clock(world: PastWorld, tab: Tab) -> None:
     expect(tab.locator(".past-picture").nth(1).locator(".picture-note")).to_contain_text("Not recorded")
 
 
+@pytest.mark.long
 def test_two_stores_are_one_timeline(world: PastWorld, tab: Tab) -> None:
     """Where one has a gap, the other one is played."""
     tab.goto(f"{world.page.url}/recordings/here/hall?at={world.at(3.01)}&zoom=60")

@@ -262,6 +262,7 @@ def test_filters_are_in_the_address_and_days_have_dates(review: Review) -> None:
     assert width["width"] > 200  # date and time of day
 
 
+@pytest.mark.long
 def test_the_dialog_goes_on_with_the_next_card(review: Review) -> None:
     tab = review.open()
     tab.keyboard.press("j")

@@ -275,6 +275,7 @@ def test_boxes_stay_a_moment_while_analysis_is_not_here_yet(screens: Screens) ->
     assert screens.errors == []
 
 
+@pytest.mark.long
 def test_the_page_can_be_installed_and_notifies_of_events(screens: Screens) -> None:
     from playwright.sync_api import expect
 
@@ -341,6 +342,7 @@ def _rules(screens: Screens, source: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
 def test_the_editor_does_what_hands_do(screens: Screens) -> None:
     """Double clicks, Ctrl-Z, Escape, another tool, and fingers."""
     from playwright.sync_api import expect
@@ -432,6 +434,7 @@ def test_all_of_a_rule_is_in_the_editor(screens: Screens) -> None:
     assert tab.evaluate("() => document.documentElement.scrollWidth") <= 1280  # whatever a rule is called
 
 
+@pytest.mark.long
 def test_a_key_that_is_taken_out_of_more_keys_is_gone(screens: Screens) -> None:
     def config() -> dict[str, Any]:
         found: dict[str, Any] = screens.server.get("/api/sources/here/tower-0/config")["config"]
@@ -482,6 +485,7 @@ def test_what_counts_as_trouble_is_steady(screens: Screens) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_camera_that_changes_its_size_changes_its_tile(screens: Screens) -> None:
     tab = screens.tab
     tab.route(
