@@ -118,6 +118,8 @@ def test_a_wall_without_its_header_fills_the_screen(screens: Screens) -> None:
     # A tile that moves to another group stays the same element: its picture is not black for a moment.
     tab.evaluate("() => { window.before = document.querySelector('img[alt=\"Camera tower-0\"]'); }")
     tab.keyboard.press("Escape")
+    tab.locator(".top").wait_for()
+    tab.wait_for_function("() => document.documentElement.scrollHeight <= innerHeight")  # nothing to scroll
     tab.get_by_label("Group").select_option("prefix")
     expect(tab.locator(".wall-heading h2").first).to_contain_text("lost")
     assert tab.evaluate("() => window.before === document.querySelector('img[alt=\"Camera tower-0\"]')")
