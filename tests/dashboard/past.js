@@ -68,6 +68,21 @@ window.ofTwoOwners = async () => {
   const fragments = chained([owned("old", 3, 0, 6), owned("new", 4, 2, 4)]);
   return [fragments.map((one) => one.id), spans.map((one) => [one.begin, one.end, one.kind, one.cause])];
 };
+window.placesOf = (...selectors) => selectors.map((one) => {
+  const { left, top, width, height } = document.querySelector(one).getBoundingClientRect();
+  return [left, top, width, height];
+});
+// What a page is told of an answer whose body ends too early.
+window.askCutOff = async () => {
+  const { ask } = await import("/static/recorded/requests.js");
+  const { fetch } = window;
+  window.fetch = async () => new Response(new ReadableStream({ pull: (body) => body.error(new TypeError("cut off")) }));
+  try {
+    return await ask("/", new AbortController().signal).then(() => null, (error) => [error.status, error.message]);
+  } finally {
+    window.fetch = fetch;
+  }
+};
 // The address of a day is followed; tells after how many ms all of its bars are drawn.
 window.drawDay = async (path, count) => {
   const begun = performance.now();

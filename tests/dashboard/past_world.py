@@ -143,6 +143,7 @@ def past_world(folder: Path, clips: Path) -> Iterator[PastWorld]:
         write_door(writer, begin)
         writer.put("yard", begin + 10 * SECOND, writer.clip("plain", 0, 20), 0)
         past.write("hevc", recorded_clip(clips, "hevc"), begin)
+        writer.put("hevc", begin + 60 * SECOND, writer.clip("plain", 0, 4, session="h6"), 0)
         other = stack.enter_context(closing(Past(folder / "other")))
         past.write("hall", writer.clip("plain", 0, 4), begin)
         past.write("hall", writer.clip("plain", 200, 4), begin + 8 * SECOND, cause="disk_slow")

@@ -99,6 +99,10 @@ def check_seeks(world: PastWorld, tab: Tab, count: int, seed: int) -> list[float
 
 def test_each_seek_shows_its_picture_with_its_boxes(world: PastWorld, tab: Tab) -> None:
     took = check_seeks(world, tab, 20, 1)
+    frame, video, canvas = tab.evaluate("() => placesOf('.picture', '.picture video', '.picture canvas')")
+    assert frame[2] > 480  # larger than the video
+    assert video == pytest.approx(frame, abs=0.5)
+    assert canvas == pytest.approx(frame, abs=0.5)
     say(f"seek to shown picture: median {median(took):.0f} ms, most {max(took):.0f} ms")
 
 
@@ -138,8 +142,9 @@ def test_pictures_and_events_forwards_and_back(world: PastWorld, tab: Tab) -> No
         tab.wait_for_function("(number) => shownNumber().number === number", arg=number)
     tab.keyboard.press("n")
     expect(tab.locator(".past-clock")).to_have_attribute("datetime", world.at(25))
-    tab.keyboard.press("p")
+    tab.keyboard.press("P")
     expect(tab.locator(".past-clock")).to_have_attribute("datetime", world.at(5))
+    expect(tab.locator(".past-transport [role=status]")).to_contain_text("kerb")
     tab.wait_for_function("() => shownNumber().number === 125")
 
 
@@ -171,6 +176,11 @@ def test_stills_stand_in_for_video_that_the_browser_does_not_play(world: PastWor
     expect(tab.locator(".past-clock")).to_have_attribute("datetime", re.compile(r"\.0\d\dZ|\.1\d\dZ"))
     tab.keyboard.press("k")
     tab.wait_for_function("(at) => timesOf('.past-clock')[0] > at", arg=world.at(1.6))
+    tab.keyboard.press("k")
+    tab.evaluate("(path) => void follow(path)", f"/recordings/here/hevc?at={world.at(61)}")  # of a type that it plays
+    tab.wait_for_function("() => shownNumber().number === 25")
+    expect(picture).to_be_hidden()
+    expect(tab.get_by_text("This browser cannot play hvc1")).to_have_count(0)
 
 
 def test_a_moment_is_kept_copied_and_saved_by_keys_alone(world: PastWorld) -> None:
@@ -260,6 +270,8 @@ def test_several_cameras_are_on_one_clock(world: PastWorld, tab: Tab) -> None:
     assert "also=here%2Fyard" in tab.url
     _seek(tab, world.at(39))  # where the second has nothing
     expect(tab.locator(".past-picture").nth(1).locator(".picture-note")).to_contain_text("Not recorded")
+    tab.goto(f"{world.page.url}{DOOR}?at={world.at(3)}&also=100%25,here/door,here%2Fyard")
+    expect(tab.locator(".past-picture figcaption b")).to_have_text(["door", "yard"])
 
 
 @pytest.mark.long
@@ -286,6 +298,11 @@ def test_the_later_owner_wins(tab: Tab) -> None:
     assert spans == [[0, 7, "video", None], [7, 9, "gap", "disk_full"]]
 
 
+def test_an_answer_that_is_cut_off_is_asked_for_again(tab: Tab) -> None:
+    """It says nothing of the video: only what the browser does not play is shown as stills."""
+    assert tab.evaluate("() => askCutOff()") == [0, "The page's server does not answer."]
+
+
 def test_the_bar_is_read_zoomed_and_kept_in_the_address(tab: Tab) -> None:
     bar = tab.get_by_role("slider", name="Recordings of door")
     bar.focus()
@@ -298,6 +315,12 @@ def test_the_bar_is_read_zoomed_and_kept_in_the_address(tab: Tab) -> None:
     tab.reload()
     bar.wait_for()
     assert float(re.findall(r"zoom=(\d+)", tab.url)[0]) > 50_000
+    day = tab.get_by_label("Day", exact=True)
+    today = day.input_value()
+    tab.get_by_role("button", name="Day before").click()
+    expect(day).not_to_have_value(today)  # the day of the bar, and not of the picture
+    tab.get_by_role("button", name="Day after").click()
+    expect(day).to_have_value(today)
     tab.get_by_role("button", name="Minute").click()
     tab.get_by_text("As a list").click()
     expect(tab.locator(".past-list tbody tr", has_text="Recorded").first).to_be_visible()

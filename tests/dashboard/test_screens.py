@@ -118,6 +118,8 @@ def test_a_wall_without_its_header_fills_the_screen(screens: Screens) -> None:
     # A tile that moves to another group stays the same element: its picture is not black for a moment.
     tab.evaluate("() => { window.before = document.querySelector('img[alt=\"Camera tower-0\"]'); }")
     tab.keyboard.press("Escape")
+    tab.locator(".top").wait_for()
+    tab.wait_for_function("() => document.documentElement.scrollHeight <= innerHeight")  # nothing to scroll
     tab.get_by_label("Group").select_option("prefix")
     expect(tab.locator(".wall-heading h2").first).to_contain_text("lost")
     assert tab.evaluate("() => window.before === document.querySelector('img[alt=\"Camera tower-0\"]')")
@@ -193,17 +195,21 @@ def test_a_picture_is_looked_at_more_closely_and_kept(screens: Screens) -> None:
           const box = frame.getBoundingClientRect();
           frame.setPointerCapture = () => {};
           const clientY = box.top + box.height / 2;
-          const say = (name, pointerId, x) => frame.dispatchEvent(
-            new PointerEvent(name, { pointerId, clientX: box.left + x * box.width, clientY, button: 0 }));
+          const say = (name, pointerId, x, buttons = 1) => frame.dispatchEvent(
+            new PointerEvent(name, { pointerId, clientX: box.left + x * box.width, clientY, button: 0, buttons }));
           say("pointerdown", 1, 0.4);
           say("pointerdown", 2, 0.6);
           say("pointermove", 1, 0.3);
           say("pointermove", 2, 0.7);
           say("pointerup", 1, 0.3);
           say("pointerup", 2, 0.7);
+          say("pointerdown", 3, 0.4);
+          say("pointermove", 3, 0.9, 0);  // it was let go outside
         }"""
     )
     tab.wait_for_function(f"() => Math.abs(({_ZOOM})() - 2.5) < 0.01")
+    width = tab.evaluate("() => document.querySelector('.picture-media').offsetWidth")
+    assert tab.evaluate(_ZOOM.replace(".a", ".e")) == pytest.approx(-0.75 * width, abs=2)
     assert _problems(tab) == []
     with tab.expect_download() as kept:
         tab.get_by_role("button", name="Download the picture").click()

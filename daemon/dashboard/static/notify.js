@@ -46,6 +46,7 @@ feed.on("event", ({ daemon, message }) => {
 export function Notifications() {
   const [wanted, remember] = useRemembered("notify", false);
   const [refused, setRefused] = useState(null);
+  const [, redraw] = useState(0);
   useStore(isOn);
   const why = refused ?? obstacle();
   isOn.value = wanted && !why && Notification.permission === "granted";
@@ -53,6 +54,7 @@ export function Notifications() {
     const answer = on ? await Notification.requestPermission() : "granted";
     if (answer === "denied") setRefused(t.notify.denied);
     remember(on && answer === "granted");
+    redraw((n) => n + 1); // a question that is left open changes nothing but the switch
   };
   return html`<div class="tray-more">
     <label class="switch"><input type="checkbox" role="switch" checked=${isOn.value} disabled=${Boolean(why)} aria-describedby="notify-why"

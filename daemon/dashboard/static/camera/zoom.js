@@ -39,6 +39,7 @@ function follow(element, change, current) {
     if (current().k > 1 || pointers.size > 1) element.setPointerCapture(event.pointerId);
   };
   const onMove = (event) => {
+    if (!event.buttons) pointers.delete(event.pointerId); // it was let go outside
     if (!pointers.has(event.pointerId)) return;
     const before = [...pointers.values()];
     pointers.set(event.pointerId, placeOf(event));

@@ -1,5 +1,6 @@
 // What the chosen rule would have found in what was recorded: asked of the daemon, and shown as it comes.
 import { ApiError, at, lines } from "../api.js";
+import { utc } from "../clock.js";
 import * as format from "../format.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { announce, Notice } from "../parts.js";
@@ -39,7 +40,7 @@ function useSearch(row) {
   const start = async (rule, span) => {
     stop();
     const own = (running.current = new AbortController());
-    const [to, now] = [Date.now(), { events: [], unseen: [], rule: JSON.stringify(rule), span, share: 0, end: null, failure: null }];
+    const [to, now] = [utc() * 1000, { events: [], unseen: [], rule: JSON.stringify(rule), span, share: 0, end: null, failure: null }];
     const from = to - span * 1000;
     const question = { source: row.id, rule, from: new Date(from).toISOString(), to: new Date(to).toISOString() };
     const show = (state) => running.current === own && setFound({ ...now, state });
@@ -93,7 +94,7 @@ function Found({ found, row, isOld }) {
     ${failure && html`<${Notice} kind="error">${failure}<//>`}
     ${isOld && html`<${Notice}>${t.search.old}<//>`}
     ${n > SHOWN && html`<p class="quiet">${t.search.newest(SHOWN)}</p>`}
-    ${n > 0 && html`<ol class="past-list">${events.slice(-SHOWN).map((event) => html`<${Result} key=${`${event.confirmed_seq} ${event.seq} ${event.track} ${event.phase}`} event=${event} row=${row} />`)}</ol>`}
+    ${n > 0 && html`<ol class="search-list">${events.slice(-SHOWN).map((event) => html`<${Result} key=${`${event.confirmed_seq} ${event.seq} ${event.track} ${event.phase}`} event=${event} row=${row} />`)}</ol>`}
     ${unseen.length > 0 && html`<details><summary>${t.search.unseen(unseen.length)}</summary>
       <ul class="past-unseen">${unseen.slice(0, SHOWN).map((one) => html`<li><b>${t.search.causes[one.cause] ?? one.cause}</b>
         <span>${t.search.between(format.dateOf(secondsOf(one.from)), format.seconds(secondsOf(one.to - one.from)))}</span>

@@ -159,7 +159,7 @@ export default function Events({ route }) {
     <${Troubles} list=${list} />
     ${!items.length && !list.busy && !list.failure && html`<${Empty} title=${t.events.none}><p>${t.events.noneHint}</p><//>`}
     <div class="fresh" role="status">${list.waiting > 0 && html`<button type="button" class="primary"
-      aria-label=${t.review.freshHint(list.waiting)} onClick=${() => list.show()}>${t.review.fresh(list.waiting)}</button>`}</div>
+      aria-label=${t.review.freshHint(list.waiting)} onClick=${() => list.show(true)}>${t.review.fresh(list.waiting)}</button>`}</div>
     <${Rows} items=${items} current=${place.key} element=${place.element} does=${does} />
     ${list.isFull && html`<p class="quiet">${t.review.full(list.rows.size)}</p>`}
     ${list.cursor && !list.isFull && html`<button type="button" onClick=${() => list.older()} disabled=${list.busy}>${t.review.older}</button>`}

@@ -36,7 +36,9 @@ export default function Recordings({ route }) {
   const [daemon, source] = route.parts;
   const state = usePlaces();
   const first = useRef(null); // a place keeps its identity while it is played
-  const found = state && source !== undefined ? placeOf(state.places, daemon, source) : null;
+  const last = useRef(null); // it is played on while nobody answers
+  const found = (state && source !== undefined ? placeOf(state.places, daemon, source) : null) ?? last.current;
+  last.current = found;
   if (found) first.current ??= { ...found, daemon };
   const place = useMemo(() => found && { ...first.current, daemons: found.daemons }, [found?.daemons.join()]);
   if (!state) return html`<h1>${source ?? t.recordings.title}</h1><p class="quiet">${t.loading}</p>`;

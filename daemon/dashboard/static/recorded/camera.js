@@ -18,7 +18,7 @@ export class PastCamera {
    * @param clock a `Together`
    */
   constructor(place, clock) {
-    Object.assign(this, { place, clock, image: null, onShown: null, player: null, isStill: false, asked: 0, told: null, leave: null });
+    Object.assign(this, { place, clock, video: null, image: null, onShown: null, player: null, isStill: false, isRefused: false, asked: 0, told: null, leave: null });
     this.fragments = new Fragments(place.daemons, place.source);
     this.spans = new Spans(place.daemons, place.source);
     this.tracks = new Tracks(place.source);
@@ -28,15 +28,20 @@ export class PastCamera {
   /**
    * @param elements {video, image}
    * @param onShown called for each picture that is shown
+   * @param isFirst see `Together`
    */
-  open({ video, image }, onShown) {
-    Object.assign(this, { image, onShown });
-    this.player = new MsePlayer(video, this.fragments, {
+  open({ video, image }, onShown, isFirst) {
+    Object.assign(this, { video, image, onShown });
+    this.player = this.videoPlayer();
+    this.leave = this.clock.add(this, isFirst);
+  }
+
+  videoPlayer() {
+    return new MsePlayer(this.video, this.fragments, {
       ...this.listeners(),
-      refused: (mime) => this.useStills(t.recordings.noCodec(mime)),
+      refused: (mime) => this.useStills(t.recordings.noCodec(mime), true),
       broken: (reason) => this.useStills(t.recordings.broken(reason)),
     });
-    this.leave = this.clock.add(this);
   }
 
   listeners() {
@@ -57,12 +62,21 @@ export class PastCamera {
     this.state.set({ ...this.state.value, ...changes });
   }
 
-  useStills(reason) {
+  /** @param isRefused because of the type of the video: what is of another type is played again */
+  useStills(reason, isRefused = false) {
     if (this.isStill) return;
-    this.isStill = true;
+    Object.assign(this, { isStill: true, isRefused });
     this.player.close();
     this.player = new StillPlayer(this.image, this.fragments, this.listeners());
     this.set({ stills: reason });
+    this.player.seek(this.clock.at);
+  }
+
+  useVideo() {
+    Object.assign(this, { isStill: false, isRefused: false });
+    this.player.close();
+    this.player = this.videoPlayer();
+    this.set({ stills: null });
     this.player.seek(this.clock.at);
   }
 
@@ -71,6 +85,7 @@ export class PastCamera {
     if (before.gap || before.shown?.pts !== what.pts || before.shown?.session !== what.session) this.set({ shown: what, gap: null });
     this.onShown(what);
     this.clock.shown(this, what);
+    if (this.isRefused && plays(what.file.mime)) this.useVideo();
   }
 
   /** There is no picture of a moment: say why. */
@@ -162,11 +177,5 @@ export class PastCamera {
   gapAt(ms) {
     const row = this.spans.peek(ms);
     return row?.kind === "gap" ? row : null;
-  }
-
-  /** Whether this browser plays the video of a moment; null while that is not known. */
-  plays(ms) {
-    const found = this.fragments.peek(ms);
-    return found?.file ? plays(found.file.mime) : null;
   }
 }

@@ -155,8 +155,8 @@ export class Fragments {
   /** Bytes of a file; at most 16 MiB are given. */
   async bytes(file, offset, size, signal) {
     const address = `/api/recordings/${path(file.daemon)}/files/${file.id}?store=${encodeURIComponent(file.store)}`;
-    const answer = await ask(address, signal, { Range: `bytes=${offset}-${offset + size - 1}` });
-    return new Uint8Array(await answer.arrayBuffer());
+    const { blob } = await ask(address, signal, { headers: { Range: `bytes=${offset}-${offset + size - 1}` } });
+    return new Uint8Array(await blob.arrayBuffer());
   }
 
   /**

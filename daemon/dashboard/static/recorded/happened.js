@@ -30,8 +30,8 @@ export class Happened {
     Object.assign(this, { daemons, source });
     this.events = new Tiles((begin, width, signal) => this.loadEvents(begin, width, signal), { most: 48 });
     this.activity = new Tiles((begin, width, signal) => this.loadActivity(begin, width, signal), { most: 48, freshMs: 15000 });
-    this.stop = feed.on("event", ({ message }) => {
-      if (message.source === source) this.events.forget();
+    this.stop = feed.on("event", ({ daemon, message }) => {
+      if (message.source === source && daemons.includes(daemon)) this.events.outdate(message.at / 1e6);
     });
   }
 

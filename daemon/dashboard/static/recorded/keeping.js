@@ -1,6 +1,6 @@
 // What somebody takes from the past, or keeps of it: a range as MP4, locks, a link, a picture.
 import { ApiError, at, get, send } from "../api.js";
-import { html, useEffect, useState } from "../html.js";
+import { html, useEffect, useRef, useState } from "../html.js";
 import { mayChange } from "../model.js";
 import { announce, Dialog, Field, Notice } from "../parts.js";
 import { t } from "../texts.js";
@@ -9,6 +9,7 @@ import * as scale from "./scale.js";
 
 const LIMIT_BYTES = 256 << 20; // of a clip that is held in memory to be saved
 const LONG_MS = 600000;
+const CLIP_LIMIT_MS = 120000; // a daemon may take so long to make a clip
 
 const save = (blob, name) => {
   const link = document.createElement("a");
@@ -39,27 +40,26 @@ export function useLocks(place) {
   return [locks, load];
 }
 
-/** The first answer of daemons that may have a time: another one is asked where one has nothing. */
-async function fromAny(place, path, signal) {
+/** The first answer of daemons that may have a time: another one is asked where one has nothing. See `ask`. */
+async function fromAny(place, path, signal, options) {
   let failure = null;
   for (const daemon of place.daemons) {
     try {
-      return await ask(pathOf(daemon, place.source, path), signal);
+      return await ask(pathOf(daemon, place.source, path), signal, options);
     } catch (error) {
+      if (signal.aborted) throw error;
       failure = error.status === 404 && failure ? failure : error;
     }
   }
   throw failure ?? new ApiError(t.errors.away, 0);
 }
 
-async function download(place, { from, to }) {
-  const stop = new AbortController();
-  const answer = await fromAny(place, `clip.mp4?from=${nsOf(from)}&to=${nsOf(to)}`, stop.signal);
-  if (Number(answer.headers.get("Content-Length")) > LIMIT_BYTES) {
-    stop.abort();
-    throw new ApiError(t.recordings.tooLarge(LIMIT_BYTES >> 20), 0);
-  }
-  save(await answer.blob(), `${place.source}-${stamp(from)}.mp4`);
+async function download(place, { from, to }, signal) {
+  const path = `clip.mp4?from=${nsOf(from)}&to=${nsOf(to)}`;
+  const answer = await fromAny(place, path, signal, { most: LIMIT_BYTES, limit: CLIP_LIMIT_MS });
+  if (!answer) throw new ApiError(t.recordings.tooLarge(LIMIT_BYTES >> 20), 0);
+  if (signal.aborted) throw signal.reason;
+  save(answer.blob, `${place.source}-${stamp(from)}.mp4`);
   const told = answer.headers.get("X-Lookout-Clip");
   return told ? JSON.parse(told).gaps ?? [] : [];
 }
@@ -68,6 +68,8 @@ async function download(place, { from, to }) {
 export function RangeTools({ place, range, setRange, locks, reload }) {
   const [state, setState] = useState({ busy: false, failure: null, done: null });
   const [isKeeping, setKeeping] = useState(false);
+  const stop = useRef(null);
+  useEffect(() => () => stop.current?.abort(), []);
   const isWhole = range.from !== null && range.to !== null && range.to > range.from;
   const run = async (work) => {
     setState({ busy: true, failure: null, done: null });
@@ -76,11 +78,12 @@ export function RangeTools({ place, range, setRange, locks, reload }) {
       setState({ busy: false, failure: null, done });
       announce(done);
     } catch (error) {
-      setState({ busy: false, failure: error.message, done: null });
+      if (error.name !== "AbortError") setState({ busy: false, failure: error.message, done: null });
     }
   };
   const take = () => run(async () => {
-    const gaps = await download(place, range);
+    stop.current = new AbortController();
+    const gaps = await download(place, range, stop.current.signal);
     return gaps.length ? t.recordings.savedWithGaps(gaps.length) : t.recordings.saved;
   });
   return html`<section class="past-range" aria-label=${t.recordings.range}>

@@ -51,7 +51,7 @@ const ratioOf = (file, row) => {
 /**
  * @param options {boxes, tails}
  * @param handle a ref that gets {camera, snapshot}
- * @param onRemove for a camera that was added; null for the first
+ * @param onRemove for a camera that was added; null for the first, which the clock asks before others
  */
 export function PastPicture({ place, clock, options, handle = null, onRemove = null }) {
   const video = useRef(null);
@@ -59,7 +59,7 @@ export function PastPicture({ place, clock, options, handle = null, onRemove = n
   const canvas = useRef(null);
   const held = useRef(null);
   if (!held.current) held.current = { camera: null, painter: null };
-  const camera = useCamera(place, clock, { video, image, canvas }, held.current);
+  const camera = useCamera(place, clock, { video, image, canvas }, held.current, !onRemove);
   const row = useStore(sources).get(keyOf(place.daemon, place.source));
   useEffect(() => {
     const { painter } = held.current;
@@ -72,8 +72,10 @@ export function PastPicture({ place, clock, options, handle = null, onRemove = n
   const words = gap ? t.recordings.sayGap(gap) : failure;
   return html`<figure class="past-picture">
     <div class="picture" style=${{ "--ratio": ratioOf(shown?.file, row) ?? 16 / 9 }} data-gap=${gap ? gap.cause ?? "unknown" : null}>
-      <img ref=${image} alt=${shown ? t.recordings.picture(place.source, scale.fullOf(shown.ms)) : ""} hidden=${!stills} class=${gap ? "is-old" : ""} />
-      <video ref=${video} muted playsinline aria-hidden="true" class=${`turned-${turns} ${gap ? "is-old" : ""}`} hidden=${Boolean(stills)}></video>
+      <div class="picture-media">
+        <img ref=${image} alt=${shown ? t.recordings.picture(place.source, scale.fullOf(shown.ms)) : ""} hidden=${!stills} class=${gap ? "is-old" : ""} />
+        <video ref=${video} muted playsinline aria-hidden="true" class=${`turned-${turns} ${gap ? "is-old" : ""}`} hidden=${Boolean(stills)}></video>
+      </div>
       <canvas ref=${canvas} aria-hidden="true" hidden=${Boolean(gap)}></canvas>
       ${words && html`<p class="picture-note" role="status">${words}</p>`}
     </div>
@@ -84,19 +86,18 @@ export function PastPicture({ place, clock, options, handle = null, onRemove = n
   </figure>`;
 }
 
-/** The objects behind a picture, which live as long as it. They need its elements, so the first drawing has none. */
-function useCamera(place, clock, elements, held) {
-  const key = `${place.daemon}/${place.source}`;
+/** The objects behind a picture of a place, which live as long as it. They need its elements, so the first drawing has none. */
+function useCamera(place, clock, elements, held, isFirst) {
   if (!held.camera) held.camera = new PastCamera(place, clock);
   useEffect(() => {
     const { camera } = held;
     held.painter = new Painter(elements.canvas.current, camera, clock);
-    camera.open({ video: elements.video.current, image: elements.image.current }, (what) => held.painter.paint(what));
+    camera.open({ video: elements.video.current, image: elements.image.current }, (what) => held.painter.paint(what), isFirst);
     return () => {
       held.painter.close();
       camera.close();
     };
-  }, [key]);
+  }, []);
   return held.camera;
 }
 

@@ -4,6 +4,7 @@ import { daemons, sources } from "../model.js";
 
 const FRESH_MS = 20000;
 const known = new Map(); // by daemon: {at, answer}
+const last = new Map(); // by daemon: the sources that each of its stores had when it was last asked with success
 
 /** @typedef {{daemon: string, source: string, daemons: string[], first: number|null, last: number|null}} Place
  * the daemon is the one of its address: the owner, or else the first by name; times are UTC ms */
@@ -31,14 +32,17 @@ export async function allPlaces() {
   answers.forEach((answer, index) => {
     const daemon = names[index];
     if (answer.status === "rejected") failed.push({ daemon, store: null, reason: answer.reason.message });
-    else for (const store of answer.value.stores) noteStore(found, failed, daemon, store);
+    else last.set(daemon, answer.value.stores.map((store) => ({ ...store, sources: store.sources ?? lastOf(daemon, store.name) })));
+    for (const store of answer.value?.stores ?? []) if (store.state !== "up") failed.push({ daemon, store: store.name, reason: store.reason });
+    for (const store of last.get(daemon) ?? []) noteStore(found, daemon, store); // what does not answer now is there again soon
   });
   const places = [...found.values()].map((place) => ({ ...place, daemon: ownerOf(place) }));
   return { places: places.sort((a, b) => a.source.localeCompare(b.source) || a.daemon.localeCompare(b.daemon)), failed };
 }
 
-function noteStore(found, failed, daemon, store) {
-  if (store.state !== "up") failed.push({ daemon, store: store.name, reason: store.reason });
+const lastOf = (daemon, name) => last.get(daemon)?.find((store) => store.name === name)?.sources;
+
+function noteStore(found, daemon, store) {
   for (const { source, first, last } of store.sources ?? []) {
     const key = `${daemons.value.get(daemon)?.fleet ?? `/${daemon}`} ${source}`;
     const place = found.get(key) ?? { source, daemons: [], first: null, last: null };

@@ -18,7 +18,24 @@ const MOST = 4;
 const HOUR = 3600000;
 const PLAYING_WRITE_MS = 1000;
 
-const alsoOf = (query) => (query.get("also") ?? "").split(",").filter(Boolean).map((pair) => pair.split("/").map(decodeURIComponent)).slice(0, MOST - 1);
+/** The name of a source in an address, and of its daemon; null for what is none. */
+function pairOf(words) {
+  try {
+    const pair = words.split("/").map(decodeURIComponent);
+    return pair.length === 2 ? pair : null;
+  } catch {
+    return null; // a percent sign that begins nothing
+  }
+}
+
+/** The cameras beside that of a place. */
+function alsoOf(query, place) {
+  const isOther = ([daemon, source]) => source !== place.source || !place.daemons.includes(daemon);
+  return (query.get("also") ?? "").split(",").map(pairOf).filter((pair) => pair && isOther(pair)).slice(0, MOST - 1);
+}
+
+/** A source has another key with other daemons: what plays it is made for those. */
+const keyOf = (place) => `${place.daemons.join()} ${place.source}`;
 
 /** The moment of an address; where it says none, the end of what is recorded. */
 function momentOf(query, place) {
@@ -32,13 +49,13 @@ export function PlayerView({ route, place, places }) {
   useEffect(() => () => clock.close(), []);
   const state = useStore(clock.state);
   const [view, setView] = useView(route, () => scale.around(clock.at, (Number(route.query.get("zoom")) || 0) * 1000 || HOUR));
-  const [also, setAlso] = useState(() => alsoOf(route.query));
+  const [also, setAlso] = useState(() => alsoOf(route.query, place));
   const [show, setShow] = useRemembered("recordings.show", { boxes: true, tails: true });
   const [range, setRange] = useState({ from: null, to: null });
   const [locks, reload] = useLocks(place);
   const picture = useRef(null);
   const timeline = useTimeline(place, view);
-  const others = useMemo(() => also.map(([daemon, source]) => placeOf(places, daemon, source)).filter(Boolean), [also, places]);
+  const others = useMemo(() => [...new Set(also.map((pair) => placeOf(places, ...pair)).filter(Boolean))], [also, places]);
   useMoment(route, clock, state, also, (ms) => setView(scale.showing(view, ms)));
   useFollowing(state, view, setView);
   const verbs = useVerbs({ clock, timeline, setRange, view, setView });
@@ -57,8 +74,8 @@ export function PlayerView({ route, place, places }) {
         <a class="button" href="/recordings">${t.recordings.all}</a>
       </div></div>
     <div class="past-stage" data-count=${1 + others.length}>
-      <${PastPicture} place=${place} clock=${clock} options=${options} handle=${picture} />
-      ${others.map((other) => html`<${PastPicture} key=${`${other.daemon}/${other.source}`} place=${other} clock=${clock} options=${options}
+      <${PastPicture} key=${`first ${keyOf(place)}`} place=${place} clock=${clock} options=${options} handle=${picture} />
+      ${others.map((other) => html`<${PastPicture} key=${keyOf(other)} place=${other} clock=${clock} options=${options}
         onRemove=${() => setAlso(also.filter((pair) => placeOf(places, ...pair) !== other))} />`)}
     </div>
     <${Transport} state=${state} clock=${clock} verbs=${verbs} />
@@ -67,7 +84,7 @@ export function PlayerView({ route, place, places }) {
       <div class="past-head"><span></span><${Axis} view=${view} setView=${setView} /></div>
       <section class="past-row" aria-label=${place.source}><h2>${place.source}</h2>
         <${Bar} place=${place} timeline=${timeline} view=${view} setView=${setView} at=${state.at} setAt=${choose} extra=${{ locks, range }} /></section>
-      ${others.map((other) => html`<${OtherRow} key=${`${other.daemon}/${other.source}`} place=${other} view=${view} setView=${setView} at=${state.at} setAt=${choose} />`)}
+      ${others.map((other) => html`<${OtherRow} key=${keyOf(other)} place=${other} view=${view} setView=${setView} at=${state.at} setAt=${choose} />`)}
     </div>
     ${timeline.failure && html`<p class="warn" role="status">${timeline.failure}</p>`}
     <div class="past-tools">
@@ -111,18 +128,24 @@ function useFollowing(state, view, setView) {
 
 function useVerbs({ clock, timeline, setRange, view, setView }) {
   const stop = useRef(null);
+  const latest = useRef(null);
+  latest.current = view;
+  const [said, setSaid] = useState(null); // of a moment, and as long as that is shown
+  const say = (words) => setSaid({ words, at: clock.at });
+  useEffect(() => () => stop.current?.abort(), []);
   const toEvent = async (direction) => {
     stop.current?.abort();
-    stop.current = new AbortController();
+    const { signal } = (stop.current = new AbortController());
     try {
-      const found = await timeline.happened.beside(clock.at, direction, stop.current.signal);
-      if (!found) return announce(t.recordings.noEvent);
+      const found = await timeline.happened.beside(clock.at, direction, signal);
+      if (signal.aborted) return;
+      if (!found) return void say(t.recordings.noEvent);
       clock.pause();
       clock.seek(found.ms);
-      setView(scale.showing(view, found.ms));
-      return announce(`${scale.timeOf(found.ms)}: ${t.events.say(found.event)}`);
+      setView(scale.showing(latest.current, found.ms));
+      say(`${scale.timeOf(found.ms)}: ${t.events.say(found.event)}`);
     } catch (error) {
-      return error.name === "AbortError" ? undefined : announce(error.message);
+      if (!signal.aborted) say(error.message);
     }
   };
   const mark = (name) => {
@@ -138,7 +161,7 @@ function useVerbs({ clock, timeline, setRange, view, setView }) {
     toggle: () => clock.toggle(),
     step: (direction) => clock.step(direction),
     jump: (s) => clock.seek(clock.at + s * 1000),
-    toEvent, mark,
+    toEvent, mark, said,
     zoom: (factor) => setView(scale.zoomed(view, factor, clock.at)),
   };
 }
@@ -159,9 +182,10 @@ function useKeys(verbs) {
         j: () => jump(-10), l: () => jump(10), p: () => toEvent(-1), n: () => toEvent(1), i: () => mark("from"), o: () => mark("to"),
         "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2),
       };
-      if (!keys[event.key]) return;
+      const verb = keys[event.key] ?? keys[event.key.toLowerCase()];
+      if (!verb) return;
       event.preventDefault();
-      keys[event.key]();
+      verb();
     };
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
@@ -169,7 +193,8 @@ function useKeys(verbs) {
 }
 
 function Transport({ state, clock, verbs }) {
-  const words = state.waiting ? t.recordings.waiting[state.waiting] : state.skipped && t.recordings.skipped(state.skipped);
+  const said = verbs.said?.at === state.at ? verbs.said.words : null;
+  const words = state.waiting ? t.recordings.waiting[state.waiting] : state.skipped ? t.recordings.skipped(state.skipped) : said;
   return html`<div class="past-transport" role="group" aria-label=${t.recordings.transport}>
     <button onClick=${() => verbs.toEvent(-1)}>${t.recordings.eventBefore}</button>
     <button class="icon-only" aria-label=${t.recordings.pictureBefore} title=${t.recordings.pictureBefore} onClick=${() => verbs.step(-1)}>‹</button>

@@ -12,22 +12,65 @@ export const pathOf = (daemon, source, what) => `/api/recordings/${at(daemon, so
 /** UTC ms to the nanoseconds of an address; digits, because numbers of JavaScript do not hold them. */
 export const nsOf = (ms) => `${Math.round(ms)}000000`;
 
-/** Fetch, with one line for each failure; an abort by the signal stays an abort. */
-export async function ask(path, signal, headers = {}) {
-  let answer;
-  try {
-    answer = await fetch(path, { credentials: "same-origin", headers, signal: AbortSignal.any([signal, AbortSignal.timeout(LIMIT_MS)]) });
-  } catch (error) {
-    if (signal.aborted) throw error;
-    throw new ApiError(error.name === "TimeoutError" ? t.errors.slow(LIMIT_MS / 1000) : t.errors.away, 0);
+/** The bytes of an answer as they come; null as soon as there are more than may be. `heard` is called with each part. */
+async function bodyOf(answer, most, heard) {
+  if (Number(answer.headers.get("Content-Length")) > most) return null;
+  const reader = answer.body?.getReader();
+  const parts = [];
+  for (let size = 0; reader;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    heard();
+    size += value.byteLength;
+    if (size > most) return null;
+    parts.push(value);
   }
-  if (answer.ok) return answer;
+  return new Blob(parts, { type: answer.headers.get("Content-Type") ?? "" });
+}
+
+async function refusalOf(answer) {
   let content = {};
   try {
     content = await answer.json();
   } catch { /* a body that is not JSON says nothing more */ }
   if (answer.status === 401) document.dispatchEvent(new Event("lookout-signed-out"));
-  throw Object.assign(new ApiError(content.error ?? content.detail ?? t.errors.status(answer.status), answer.status), { content });
+  return Object.assign(new ApiError(content.error ?? content.detail ?? t.errors.status(answer.status), answer.status), { content });
+}
+
+/**
+ * Fetch, with one line for each failure, a body that was cut off among them; an abort by the signal stays an abort.
+ * @param options {headers, most, limit}: bytes, and ms without a byte
+ * @returns {{blob: Blob, headers: Headers}|null} null for what is larger than may be
+ */
+export async function ask(path, signal, { headers = {}, most = Infinity, limit = LIMIT_MS } = {}) {
+  const stop = new AbortController();
+  const leave = () => stop.abort();
+  let [timer, isSlow, isRefused] = [0, false, false];
+  const wait = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      isSlow = true;
+      leave();
+    }, limit);
+  };
+  signal.addEventListener("abort", leave);
+  if (signal.aborted) leave();
+  wait();
+  try {
+    const answer = await fetch(path, { credentials: "same-origin", headers, signal: stop.signal });
+    wait();
+    isRefused = !answer.ok;
+    if (isRefused) throw await refusalOf(answer);
+    const blob = await bodyOf(answer, most, wait);
+    return blob && { blob, headers: answer.headers };
+  } catch (error) {
+    if (signal.aborted || isRefused) throw error;
+    throw new ApiError(isSlow ? t.errors.slow(limit / 1000) : t.errors.away, 0);
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", leave);
+    leave(); // what was not read is not wanted
+  }
 }
 
 let running = 0;
@@ -44,22 +87,13 @@ async function turn(signal) {
 }
 
 /** The JSON of an answer; null if it is larger than may be. */
-async function small(path, signal) {
-  const stop = new AbortController();
-  const answer = await ask(path, AbortSignal.any([signal, stop.signal]));
-  const reader = answer.body.getReader();
-  const parts = [];
-  for (let size = 0; ;) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    size += value.byteLength;
-    if (size > MAX_BYTES) {
-      stop.abort();
-      return null;
-    }
-    parts.push(value);
+async function small(path, signal, most = MAX_BYTES) {
+  const answer = await ask(path, signal, { most });
+  try {
+    return answer && JSON.parse(await answer.blob.text());
+  } catch {
+    throw new ApiError(t.errors.away, 0);
   }
-  return JSON.parse(await new Blob(parts).text());
 }
 
 /**
@@ -89,7 +123,7 @@ export async function pieces(path, begin, end, signal, isUrgent = false) {
 export async function json(path, signal) {
   const leave = await turn(signal);
   try {
-    return await (await ask(path, signal)).json();
+    return await small(path, signal, Infinity);
   } finally {
     leave();
   }

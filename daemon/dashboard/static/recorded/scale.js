@@ -3,6 +3,7 @@ import { now } from "./tiles.js";
 
 export const SECOND = 1000;
 export const DAY = 86400000;
+const HOUR = 3600 * SECOND;
 const SHORTEST = 5 * SECOND;
 const LONGEST = 32 * DAY;
 const STEPS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 345600].map((s) => s * SECOND);
@@ -82,13 +83,17 @@ export function showing(view, ms) {
   return around(ms, view.end - view.begin);
 }
 
+const offsetOf = (ms) => new Date(ms).getTimezoneOffset() * 60000;
+
 /** The marks of an axis: each with its words. */
 export function ticksOf(view, width) {
   const span = view.end - view.begin;
   const step = STEPS.find((one) => (one / span) * width >= TICK_PX) ?? STEPS[STEPS.length - 1];
-  const shift = new Date(view.begin).getTimezoneOffset() * 60000; // marks are at full hours of this zone
+  const shift = offsetOf(view.begin); // marks are at full hours of this zone
   const found = [];
-  for (let ms = Math.ceil((view.begin - shift) / step) * step + shift; ms <= view.end; ms += step) {
+  for (let even = Math.floor((view.begin - shift) / step) * step + shift; even <= view.end + HOUR; even += step) {
+    const ms = step > HOUR ? even + offsetOf(even) - shift : even; // its clocks may be set in between
+    if (ms < view.begin || ms > view.end) continue;
     const date = new Date(ms);
     const isMidnight = date.getHours() === 0 && date.getMinutes() === 0 && date.getSeconds() === 0;
     found.push({ ms, words: isMidnight ? forms.day.format(ms) : forms[step < 60 * SECOND ? "second" : "minute"].format(ms) });

@@ -96,7 +96,7 @@ export class StillPlayer {
     const ms = momentOf(fragment, pictures[index]);
     const wanted = Math.min(fragment.end - 1, Math.max(fragment.begin, ms) + 1);
     const path = `${pathOf(file.daemon, this.fragments.source, "still")}?at=${nsOf(wanted)}&width=${WIDTH}&store=${encodeURIComponent(file.store)}`;
-    const blob = await (await ask(path, this.stop.signal)).blob();
+    const { blob } = await ask(path, this.stop.signal);
     const url = URL.createObjectURL(blob);
     this.image.src = url;
     await this.image.decode().catch(() => {});

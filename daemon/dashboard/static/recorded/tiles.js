@@ -52,9 +52,11 @@ export class Tiles {
     if (tile) tile.at = -Infinity;
   }
 
-  forget() {
-    for (const tile of this.tiles.values()) tile.at = -Infinity;
-    this.tell();
+  /** There is more of a moment: what has it is loaded again. Tiles that reach to the present are in any case. */
+  outdate(ms) {
+    const due = [...this.tiles.values()].filter((tile) => !tile.isOpen && tile.begin <= ms && ms < tile.begin + tile.width);
+    for (const tile of due) tile.at = -Infinity;
+    if (due.length) this.tell();
   }
 
   /** Abort loads, and those that wait, of tiles outside of a time. */

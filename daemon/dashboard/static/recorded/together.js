@@ -26,8 +26,9 @@ export class Together {
     this.state.set({ ...this.state.value, ...changes });
   }
 
-  add(player) {
-    this.players.push(player);
+  /** @param isFirst it says which gaps are told, and by its pictures steps go */
+  add(player, isFirst = false) {
+    this.players = isFirst ? [player, ...this.players] : [...this.players, player];
     player.seek(this.at);
     return () => (this.players = this.players.filter((one) => one !== player));
   }

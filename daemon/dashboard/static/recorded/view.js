@@ -9,10 +9,14 @@ const WRITE_MS = 400; // browsers refuse more than some changes of the address i
 
 /** Changes of the query that are written together, at most a few times a second. */
 export function useAddress() {
-  const state = useRef({ timer: 0, values: {} });
-  useEffect(() => () => clearTimeout(state.current.timer), []); // the address is that of another page by then
+  const state = useRef({ timer: 0, values: {}, isOver: false });
+  useEffect(() => () => {
+    clearTimeout(state.current.timer);
+    state.current.isOver = true; // the address is that of another page by then
+  }, []);
   return (values) => {
     const { current } = state;
+    if (current.isOver) return;
     current.values = { ...current.values, ...values };
     if (current.timer) return;
     current.timer = setTimeout(() => {
@@ -51,10 +55,16 @@ export function useView(route, initial) {
 
 const SPANS = [["days32", 32 * scale.DAY], ["week", 7 * scale.DAY], ["hour", 3600000], ["minute", 60000]];
 
-/** The day, and how much is seen at once. */
+/** The day, and how much is seen at once: around a moment, if the view has it. */
 export function ViewTools({ view, setView, at = null }) {
-  const middle = at ?? Math.min(now(), (view.begin + view.end) / 2);
+  const isSeen = at !== null && view.begin <= at && at <= view.end;
+  const middle = isSeen ? at : Math.min(now(), (view.begin + view.end) / 2);
   const date = scale.dateOf(middle);
+  const input = useRef(null);
+  const write = () => (input.current.value = date);
+  useEffect(() => {
+    if (document.activeElement !== input.current) write(); // somebody may be typing
+  }, [date]);
   const choose = (event) => {
     const day = scale.viewOfDay(event.target.value);
     if (day) setView(day);
@@ -62,7 +72,7 @@ export function ViewTools({ view, setView, at = null }) {
   return html`<div class="controls past-view" role="group" aria-label=${t.recordings.view}>
     <button onClick=${() => setView(scale.neighbourDay(view, -1))}>${t.recordings.dayBefore}</button>
     <label class="past-day"><span class="spoken">${t.recordings.day}</span>
-      <input type="date" value=${date} max=${scale.dateOf(now())} onChange=${choose} /></label>
+      <input type="date" ref=${input} onBlur=${write} max=${scale.dateOf(now())} onChange=${choose} /></label>
     <button onClick=${() => setView(scale.neighbourDay(view, 1))} disabled=${view.end >= now()}>${t.recordings.dayAfter}</button>
     <button class="icon-only" aria-label=${t.recordings.zoomIn} title=${t.recordings.zoomIn} onClick=${() => setView(scale.zoomed(view, 0.5, middle))}>+</button>
     <button class="icon-only" aria-label=${t.recordings.zoomOut} title=${t.recordings.zoomOut} onClick=${() => setView(scale.zoomed(view, 2, middle))}>−</button>

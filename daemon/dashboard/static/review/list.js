@@ -58,6 +58,7 @@ export class EventList {
     this.rows = new Map(); // shown
     this.fresh = new Map(); // not shown yet, unless their group is
     Object.assign(this, { groups: [], waiting: 0, cursor: null, missing: [], busy: true, failure: null, ended: false });
+    this.isOver = false; // more came than may wait
   }
 
   start() {
@@ -108,7 +109,10 @@ export class EventList {
     return this.ask(null, AGAIN, (found) => {
       const joins = found.events.some((event) => this.rows.has(event.id)) || !found.cursor;
       if (!joins) return this.reset(found);
-      for (const event of found.events) (this.rows.has(event.id) ? this.rows : this.fresh).set(event.id, event);
+      for (const event of found.events) {
+        if (this.rows.has(event.id)) this.rows.set(event.id, event);
+        else this.hold(event);
+      }
       return undefined;
     });
   }
@@ -116,6 +120,7 @@ export class EventList {
   reset(found) {
     this.rows = new Map(found.events.map((event) => [event.id, event]));
     this.fresh.clear();
+    this.isOver = false;
     this.cursor = found.cursor;
     this.collect();
     this.fresh.forEach((event, id) => this.rows.set(id, event));
@@ -133,14 +138,19 @@ export class EventList {
     const last = this.cursor && this.rows.size ? Math.min(...[...this.rows.values()].map((event) => event.at)) : 0;
     for (const event of events.value) {
       const isNew = !this.rows.has(event.id) && !this.fresh.has(event.id);
-      if (isNew && event.at >= last && matches(event, this.filters)) this.fresh.set(event.id, event);
+      if (isNew && event.at >= last && matches(event, this.filters)) this.hold(event);
     }
     for (const id of this.fresh.keys()) if (this.rows.has(id)) this.fresh.delete(id);
   }
 
-  /** Show what waits. */
-  show() {
-    if (this.fresh.size > MOST_FRESH) return void this.load();
+  hold(event) {
+    this.isOver ||= this.fresh.size >= MOST_FRESH && !this.fresh.has(event.id);
+    if (!this.isOver) this.fresh.set(event.id, event);
+  }
+
+  /** Show what waits. @param isWanted somebody has asked for it: also if it has failed before */
+  show(isWanted = false) {
+    if (this.isOver) return void (this.busy || (this.failure && !isWanted) || this.load());
     this.fresh.forEach((event, id) => this.rows.set(id, event));
     this.fresh.clear();
     if (this.rows.size > MOST_EVENTS) {

@@ -1,8 +1,11 @@
 // The rows of the review: a card, or a group of cards that is shown as one.
 import { html, useRef } from "../html.js";
 import * as format from "../format.js";
+import { daemons } from "../model.js";
 import { Icon } from "../parts.js";
+import { useStore } from "../store.js";
 import { t } from "../texts.js";
+import { hasClip, thumbOf } from "./clip.js";
 import { leadOf, rulesOf } from "./grouping.js";
 import { markOf } from "./seen.js";
 import { playSoon, stop, Thumb } from "./thumb.js";
@@ -37,7 +40,7 @@ const sayItem = ({ cards, card, lead }) => (cards.length > 1 ? groupWords({ card
 
 /** All that the looks of a row depend on: rows of which it is the same need not be drawn again. */
 const signOf = (item, isCurrent, href) => [item.events.length, item.events.filter(markOf).length, item.isOpen, isCurrent, href,
-  item.cards.length, item.events[item.events.length - 1].id, markOf(item.events[item.events.length - 1])?.by].join(" ");
+  item.cards.length, thumbOf(item.lead), hasClip(item.lead), item.events[item.events.length - 1].id, markOf(item.events[item.events.length - 1])?.by].join(" ");
 
 /** @param does {hrefOf, pick, setGroup, mark (absent where one may not), leave} */
 function Row({ item, href, isCurrent, does }) {
@@ -72,6 +75,7 @@ function Row({ item, href, isCurrent, does }) {
 
 /** All rows, under the date of their day. */
 export function Rows({ items, current, element, does }) {
+  useStore(daemons); // which of them give pictures
   const drawn = useRef(new Map()); // by key: {sign, row}
   const before = drawn.current;
   drawn.current = new Map();

@@ -3,9 +3,11 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { keyOf, sources } from "../model.js";
 import { Icon } from "../parts.js";
 import { Store, useStore } from "../store.js";
+import { isYoung } from "./list.js";
 import { clipOf, hasClip, thumbOf, whyNoClip, whyNotPlayed } from "./clip.js";
 
 const REST_MS = 350; // of a pointer or the focus, before the clip plays
+const AGAIN_MS = 5000; // a picture that is not on the disk yet
 const SHAPE = 16 / 9;
 const MOST_PROBLEMS = 500;
 let timer = 0;
@@ -64,13 +66,19 @@ export function Clip({ place, event, controls = false }) {
 }
 
 export function Thumb({ place, event }) {
-  const [isGone, setGone] = useState(false);
+  const [gone, setGone] = useState(null);
   const isPlaying = useStore(playing) === place;
   const problem = useStore(problems).get(event.id);
-  const picture = isGone ? null : thumbOf(event);
+  const wanted = thumbOf(event);
+  const picture = gone === wanted ? null : wanted;
+  useEffect(() => {
+    if (gone === null || !isYoung(event)) return undefined;
+    const again = setTimeout(() => setGone(null), AGAIN_MS);
+    return () => clearTimeout(again);
+  }, [gone]);
   const aspect = sources.value.get(keyOf(event.daemon, event.source))?.pixel_aspect ?? 1;
   return html`<span class=${`thumb ${isPlaying ? "is-playing" : ""}`} style=${aspect === 1 ? null : { "--shape": SHAPE * aspect }}>
-    ${picture && html`<img class="event-picture" src=${picture} alt="" loading="lazy" decoding="async" onError=${() => setGone(true)} />`}
+    ${picture && html`<img class="event-picture" src=${picture} alt="" loading="lazy" decoding="async" onError=${() => setGone(picture)} />`}
     ${isPlaying && html`<${Clip} place=${place} event=${event} />`}
     ${hasClip(event) && !isPlaying && !problem && html`<span class="thumb-mark"><${Icon} name="play" /></span>`}
     ${problem && html`<span class="thumb-words">${problem}</span>`}
