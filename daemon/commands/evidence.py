@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 
 from daemon.clock import Clock, SystemClock, local_text
 from daemon.config.load import load
-from daemon.errors import ConfigError, LookoutError
-from daemon.recording.evidence.background import Background, settings_of
+from daemon.errors import ConfigError
+from daemon.recording.evidence.background import Background, digests_of, model_files, settings_of
 from daemon.recording.evidence.check import Checked, Finding, check_folder
 from daemon.recording.evidence.content import EvidenceOrder
 from daemon.recording.evidence.folder import ExportedEvidence, write_folder
@@ -63,9 +61,7 @@ def background_of(config: Path, source: str) -> Background:
         return Background(reason=scrub(str(error)))
     settings = settings_of(found, source)
     reason = None if settings is not None else f"{config}: has no source of this name"
-    models = [found.model, *found.models.values()]
-    digests = [digest for model in models if (digest := _digest_of(model.path))]
-    return Background(settings, reason, journal_path(found.events), digests)
+    return Background(settings, reason, journal_path(found.events), digests_of(model_files(found)))
 
 
 def tell(found: ExportedEvidence, out: Path) -> None:
@@ -131,15 +127,6 @@ def _line(finding: Finding) -> str:
     if finding.begin is not None and finding.end is not None:
         when = f" from {local_text(finding.begin)} to {local_text(finding.end)}"
     return printable(f"{finding.kind}{when}: {finding.path}: {finding.detail}")
-
-
-def _digest_of(path: Any) -> str | None:
-    from detectors.model import digest_of
-    from detectors.port import DetectorError
-
-    with suppress(DetectorError, LookoutError, OSError, TypeError):
-        return digest_of(Path(path))
-    return None
 
 
 def _say(line: str) -> None:

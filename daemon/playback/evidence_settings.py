@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,11 +20,13 @@ class EvidenceSettings:
         key: the file of the key that signs; None for no signature.
         journal: the file of events; None without one.
         sources: their settings without secrets, as they were when the process began, by id.
+        models: files of all models.
     """
 
     key: Path | None = None
     journal: Path | None = None
     sources: dict[str, Any] = field(default_factory=dict)
+    models: Sequence[Path] = ()
 
 
 NO_SETTINGS: Final = EvidenceSettings()
@@ -32,10 +35,10 @@ NO_SETTINGS: Final = EvidenceSettings()
 def evidence_settings(config: Config) -> EvidenceSettings:
     """Those of a configuration."""
     from daemon.analytics.journal import journal_path
-    from daemon.recording.evidence.background import settings_of
+    from daemon.recording.evidence.background import model_files, settings_of
 
     sources = {source.id: settings_of(config, source.id) for source in config.sources}
-    return EvidenceSettings(config.record.evidence_key, journal_path(config.events), sources)
+    return EvidenceSettings(config.record.evidence_key, journal_path(config.events), sources, model_files(config))
 
 
 def check_key(config: Config) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -26,21 +28,23 @@ from daemon.playback.queries import Query, Times, check_times, source_of, time_o
 from daemon.playback.sending import CutOffError, Streamed
 from daemon.playback.stores import Stores
 from daemon.playback.workers import StoreWorkers
-from daemon.recording.evidence.background import Background
+from daemon.recording.evidence.background import Background, digests_of, no_events, told_events
 from daemon.recording.evidence.content import Evidence, EvidenceOrder
-from daemon.recording.evidence.signing import read_key
+from daemon.recording.evidence.signing import SigningKey, read_key
 from daemon.recording.evidence.tar import tar_of
 from daemon.recording.index import IndexReader
 from daemon.recording.records import Gap
 from daemon.recording.store import Store
 from daemon.recording.timeline import Span
 
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 TAR: Final = Answer("A tar of the folder", media_type="application/x-tar")
 LONGEST_NS: Final = 3_600_000_000_000
 _LARGEST: Final = 4 << 30  # bytes
 _AT_ONCE: Final = 4
 _PIECE: Final = 256 << 10
+_READ_S: Final = 60.0  # for what lies in no store
 _UNKNOWN: Final = "no source of this name was configured when the API of recordings began"
 
 
@@ -74,15 +78,17 @@ class _Held(NamedTuple):
 
 
 class Exports:
-    """The event loop's thread alone uses it.
-
-    Raises:
-        LookoutError: the key cannot be used.
-    """
+    """The event loop's thread alone uses it. Without the key that is to sign there is no evidence, but all else."""
 
     def __init__(self, stores: Stores, audit: Audit, clock: Clock, settings: EvidenceSettings) -> None:
         self._stores, self._audit, self._clock, self._settings = stores, audit, clock, settings
-        self._key = read_key(settings.key) if settings.key else None
+        self._readers = ThreadPoolExecutor(_AT_ONCE, "evidence")
+        self._key: SigningKey | None = None
+        self._digests: list[str] | None = None  # of models, once they were read
+        try:
+            self._key = read_key(settings.key) if settings.key else None
+        except LookoutError as error:
+            log.error("evidence cannot be signed, so there is none until its key can be used", reason=str(error))
         self._busy: set[str] = set()  # names of tokens
 
     def operations(self) -> list[Operation]:
@@ -115,9 +121,8 @@ class Exports:
             return nothing(held.gaps, answers.failed)
         if held.bytes > _LARGEST:
             raise HTTPException(400, f"the files have more than {_LARGEST >> 30} GiB: ask for less")
-        known = self._settings.sources.get(source)
-        background = Background(known, None if known is not None else _UNKNOWN, self._settings.journal)
-        order = EvidenceOrder(source, *times, now, caller, background, self._key)
+        key, background = await self._signing_key(), await self._background(source, times)
+        order = EvidenceOrder(source, *times, now, caller, background, key)
         store = self._stores.store(name)
         stream = await store.ask(partial(_TarStream, order))
         try:
@@ -127,7 +132,7 @@ class Exports:
             raise
         self._audit.tell(
             request, "evidence is exported", source=source, store=name, begin=times.begin, end=times.end,
-            signed=self._key is not None,
+            signed=key is not None,
         )  # fmt: skip
         headers = {
             "Content-Disposition": f'attachment; filename="{stream.name}.tar"', "Cache-Control": "private, no-store",
@@ -135,6 +140,41 @@ class Exports:
         }  # fmt: skip
         pieces = _pieces(store, stream, first)
         return Streamed(pieces, 200, headers, "application/x-tar", on_end=partial(self._on_end, caller, store, stream))
+
+    async def _signing_key(self) -> SigningKey | None:
+        """
+        Raises:
+            HTTPException: 503: it cannot be used.
+        """
+        path = self._settings.key
+        if self._key is None and path is not None:
+            try:
+                self._key = await self._read(partial(read_key, path))
+            except LookoutError as error:
+                raise HTTPException(503, f"evidence cannot be signed: {error}") from error
+            if self._key is None:
+                raise HTTPException(503, f"evidence cannot be signed: the key was not read within {_READ_S:.0f} s")
+        return self._key
+
+    async def _background(self, source: str, times: Times) -> Background:
+        """Journal and models lie in no store, and a large file takes longer than a store may for an answer."""
+        settings, known = self._settings, self._settings.sources.get(source)
+        reading = [self._read(partial(told_events, settings.journal, source, *times))]
+        if self._digests is None:
+            reading.append(self._read(partial(digests_of, settings.models)))
+        events, *digests = await asyncio.gather(*reading)
+        self._digests = digests[0] if digests else self._digests
+        if events is None:
+            events = no_events(f"the journal was not read within {_READ_S:.0f} s")
+        reason = None if known is not None else _UNKNOWN
+        return Background(known, reason, settings.journal, self._digests or (), events)
+
+    async def _read(self, work: Callable[[], T]) -> T | None:
+        """None if it takes too long."""
+        try:
+            return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(self._readers, work), _READ_S)
+        except asyncio.TimeoutError:
+            return None
 
     def _on_end(self, caller: str, store: StoreWorkers, stream: _TarStream) -> None:
         self._busy.discard(caller)

@@ -51,6 +51,7 @@ def open_playback(core: Core, api: Api | None) -> list[Reload]:
 
     def reload(new: Config) -> Callable[[], None]:
         found = read_tokens(new.http)
+        check_key(new)
 
         def use() -> None:
             nonlocal tokens

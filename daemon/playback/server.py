@@ -45,7 +45,7 @@ def playback(
         patience_s: for each answer of a store.
 
     Raises:
-        LookoutError: a token, or the key that signs evidence, cannot be read.
+        LookoutError: a token cannot be read.
     """
     stores, audit = Stores(places, clock, patience_s), Audit(clock)
     features = (
@@ -66,7 +66,7 @@ class PlaybackServer:
     """Serves on a port that is bound already.
 
     Raises:
-        LookoutError: a token, a TLS file, or the key that signs evidence, cannot be read.
+        LookoutError: a token or a TLS file cannot be read.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from daemon.recording.records import FileFacts, FileHead, Gap
 from daemon.recording.retention import Retention, Rules
 from daemon.recording.scan import claim as claim_in
 from daemon.recording.scan import discard_begun, recover, scan
-from daemon.recording.store import Store
+from daemon.recording.store import Store, translated
 from daemon.recording.tracks.records import Labels
 from daemon.recording.tracks.track_file import Stored, TrackFile
 
@@ -105,7 +105,8 @@ class OpenStore:
             StoreError: it cannot be read or written.
         """
         known = self.index.newest(source)
-        there = self._newest(source, known)
+        with translated(self.store.path):
+            there = self._newest(source, known)
         paths = [known.path] if known and known.reason is None else []
         if there is not None and (known is None or known.path != there):
             paths.append(there)

@@ -26,6 +26,7 @@ _HUNG_S = 5.0  # a turn that took longer was a hang of the file system
 _BOOKS_NS = 5 * _SECOND_NS
 _TRUST_NS = 24 * 3600 * _SECOND_NS  # the age of footage counts so long after the clock was set ahead
 _JUMP_NS = 60 * _SECOND_NS
+_LOST = "the last video of a source is not recorded"
 _MAX_LEAVING = 64  # sources that were removed while the store is away: their rings need memory
 
 
@@ -105,8 +106,12 @@ class Recorder:
         recorder = SourceRecorder(source, ring, settings, self._instance, boot_id())
         self._sources[source] = recorder
         if self._to is not None:
-            recorder.begin(self._to, self._clock.utc_ns())
-            self._to.retention.set_rules(self._rules)
+            try:
+                recorder.begin(self._to, self._clock.utc_ns())
+                self._to.retention.set_rules(self._rules)
+            except StoreError as error:
+                self._fail(error)
+                self._close_store()  # all begin together when it opens again
 
     def use_tracks(self, ring: int) -> None:
         """Take analysed pictures from a ring.
@@ -197,12 +202,10 @@ class Recorder:
         for source in [*self._sources]:
             self.forget(source, "daemon_down", "it was stopped")
         while self._leaving:
-            self._leaving.popleft().source.close()
+            self._give_up(self._leaving.popleft())
         if self._tracks is not None:
             self._tracks.commit()
-        if self._to is not None:
-            self._to.close()
-            self._to = None
+        self._close_store()
 
     # ---------------------------------------------------------------------------------------------------------------
 
@@ -223,23 +226,44 @@ class Recorder:
 
     def _leave(self, leaving: _Leaving) -> None:
         """Finish a source, now or when the store can be used."""
-        self._leaving.append(leaving)
         if self._to is not None:
-            self._finish_leaving(self._to)
-        elif len(self._leaving) > _MAX_LEAVING:
-            self._leaving.popleft().source.close()
+            self._finish(leaving, self._to)
+            return
+        self._leaving.append(leaving)
+        if len(self._leaving) > _MAX_LEAVING:
+            self._give_up(self._leaving.popleft())
 
-    def _finish_leaving(self, to: OpenStore) -> None:
-        while self._leaving:
-            source, cause, detail, at = self._leaving.popleft()
-            try:
-                source.take(self._boottime())
-                for clip in source.finish(to, self._clock.utc_ns(), cause, detail, at):
-                    self._on_clip(source, clip, True)
-            except LookoutError as error:
-                log.warning("the last video of a source is not recorded", source=source.source, reason=str(error))
-            finally:
-                source.close()
+    def _finish(self, leaving: _Leaving, to: OpenStore, *, begins: bool = False) -> None:
+        """Write the rest of a source. Trouble with it is its own.
+
+        Args:
+            begins: the store has opened since it left.
+        """
+        source, cause, detail, at = leaving
+        try:
+            if begins:
+                source.begin(to, self._clock.utc_ns())
+            source.take(self._boottime())
+            for clip in source.finish(to, self._clock.utc_ns(), cause, detail, at):
+                self._on_clip(source, clip, True)
+        except LookoutError as error:
+            log.warning(_LOST, source=source.source, reason=str(error))
+        finally:
+            source.close()
+
+    def _give_up(self, leaving: _Leaving) -> None:
+        """Its store does not come back, or too many wait for it."""
+        reason = str(self.trouble or "its store is not open")
+        log.warning(_LOST, source=leaving.source.source, reason=reason, cause=leaving.cause, since=leaving.at)
+        leaving.source.close()
+
+    def _close_store(self) -> None:
+        if self._to is None:
+            return
+        for source in self._sources.values():
+            source.let_go()
+        self._to.close()
+        self._to = None
 
     def _opened(self, now: int, now_boot: int) -> OpenStore | None:
         """The store, if it can be used."""
@@ -248,10 +272,7 @@ class Recorder:
                 self._to.store.check()
             except StoreError as error:
                 self._fail(error)
-                for source in self._sources.values():
-                    source.let_go()
-                self._to.close()
-                self._to = None
+                self._close_store()
             else:
                 return self._to if self.trouble is None or now_boot >= self._retry_at else None
         if now_boot < self._retry_at:
@@ -262,13 +283,13 @@ class Recorder:
                 place.path, self._rules, self._troubles, must_be_mount=place.must_be_mount, uuid=self.uuid
             )
             self.uuid = self._to.uuid
-            for leaving in self._leaving:
-                leaving.source.begin(self._to, now)
-            self._finish_leaving(self._to)
+            while self._leaving:  # one after the other: a source may have left twice
+                self._finish(self._leaving.popleft(), self._to, begins=True)
             for source in self._sources.values():
                 source.begin(self._to, now)
         except StoreError as error:
             self._fail(error)
+            self._close_store()
             return None
         return self._to
 

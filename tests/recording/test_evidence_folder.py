@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -312,6 +314,39 @@ def test_what_was_damaged_before_is_told_then_and_later(
     assert "removed from the store by somebody" in readme
 
 
+@pytest.mark.parametrize("stolen", [0, 1, 2])
+def test_a_recording_that_was_stolen_is_told_wherever_it_lay(
+    store: Store, index: Index, files: Sequence[FileFacts], tmp_path: Path, stolen: int
+) -> None:
+    """Also at an end of the time, where only the index knows of it."""
+    (store.path / files[stolen].path).unlink()
+    done = _made(store, index, tmp_path / "out")
+    assert [(gone.id, gone.expired) for gone in done.missing] == [(files[stolen].id, False)]
+    (finding,) = check_folder(tmp_path / "out").findings
+    assert (finding.kind, files[stolen].id in finding.detail) == ("removed", True)
+    assert finding.begin is not None
+    assert finding.end is not None
+    assert finding.begin <= files[stolen].begin < files[stolen].end <= finding.end
+    with pytest.raises(LookoutError, match=f"{files[stolen].path} is not there any more"):
+        _made(store, index, tmp_path / "alone", files[stolen].begin, files[stolen].end)
+
+
+def test_a_disk_of_the_store_is_not_taken_for_that_of_the_folder(
+    store: Store, index: Index, files: Sequence[FileFacts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pread = os.pread
+
+    def broken(file: int, size: int, offset: int) -> bytes:
+        if (size, offset) == (files[0].size, 0):  # the whole file, as it is copied
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(file, size, offset)
+
+    monkeypatch.setattr(os, "pread", broken)
+    with pytest.raises(LookoutError, match=f"^{files[0].path}: Input/output error"):
+        _made(store, index, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+
+
 def test_a_tar_is_the_same_folder_also_beside_retention(
     store: Store, index: Index, files: Sequence[FileFacts], tmp_path: Path
 ) -> None:
@@ -345,11 +380,14 @@ def test_events_of_the_time_are_there(store: Store, index: Index, clips: Path, t
     order = EvidenceOrder("street", 0, 1 << 62, first, "x", Background(journal=tmp_path / "events.sqlite"))
     write_folder(store, index, order, tmp_path / "out")
     assert len(json.loads((tmp_path / "out" / "events.json").read_bytes())["events"]) == 4
-    order = EvidenceOrder("street", 0, 1 << 62, first, "x", Background(journal=tmp_path / "none.sqlite"))
-    write_folder(store, index, order, tmp_path / "other")
-    told = json.loads((tmp_path / "other" / "events.json").read_bytes())
-    assert told["events"] is None
-    assert "the journal cannot be read" in told["reason"]
+    with closing(sqlite3.connect(tmp_path / "events.sqlite")) as db, db:
+        db.execute("UPDATE events SET message = '{' WHERE number = (SELECT max(number) FROM events)")
+    for number, name in enumerate(("events.sqlite", "none.sqlite")):  # a damaged row, and no journal at all
+        order = EvidenceOrder("street", 0, 1 << 62, first, "x", Background(journal=tmp_path / name))
+        write_folder(store, index, order, tmp_path / f"other-{number}")
+        told = json.loads((tmp_path / f"other-{number}" / "events.json").read_bytes())
+        assert told["events"] is None
+        assert "the journal cannot be read" in told["reason"]
 
 
 def test_nothing_half_is_left(

@@ -15,7 +15,7 @@ from starlette.types import Message
 
 from daemon.clock import SystemClock
 from daemon.config.load import parse
-from daemon.errors import ConfigError, LookoutError
+from daemon.errors import ConfigError
 from daemon.playback import exports
 from daemon.playback.evidence_settings import NO_SETTINGS, EvidenceSettings, check_key, evidence_settings
 from daemon.playback.opened import PlayPlace
@@ -167,5 +167,19 @@ def test_a_key_that_cannot_be_used_is_refused(rig: Recorded, tmp_path: Path) -> 
     with pytest.raises(ConfigError, match=r"record\.evidence_key: .*bad\.pem: is no private key in PEM"):
         check_key(parse(text))
     check_key(parse(CONFIG))
-    with pytest.raises(LookoutError, match="no private key"):
-        playback(HTTP, [PlayPlace("main", rig.path)], SystemClock(), 60.0, EvidenceSettings(tmp_path / "bad.pem"))
+    with _served(rig, EvidenceSettings(tmp_path / "bad.pem")) as client:
+        refused = client.send("POST", PATH, body=_body(rig, 0, 3))
+        assert (refused.status, "no private key" in refused.json["error"]) == (503, True)
+        assert client.send("GET", "/api/v1/recordings").status == 200
+        (tmp_path / "bad.pem").unlink()
+        make_key(tmp_path / "bad.pem")
+        assert client.send("POST", PATH, body=_body(rig, 0, 3)).status == 200
+
+
+def test_a_journal_that_takes_too_long_costs_the_events_alone(rig: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "_READ_S", 0.0)
+    with _served(rig) as client:
+        answer = client.send("POST", PATH, body=_body(rig, 0, 3))
+    assert answer.status == 200
+    assert b"the journal was not read within" in answer.body
+    assert b"/SHA256SUMS" in answer.body

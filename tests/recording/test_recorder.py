@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,9 +11,13 @@ import pytest
 from daemon.recording.causes import LASTING, Cause
 from daemon.recording.records import Gap
 from daemon.recording.retention import Rules
+from daemon.recording.ring import Ring
+from daemon.recording.scan import scan
+from daemon.recording.store import Store
 from daemon.recording.timeline import Span
 from daemon.sources.bitstream import Bitstream
 from tests.recording.rig import DAY, EVENTS, SECOND, Rig
+from tests.support.events import logged
 from tests.support.recorded import Clip, clip, units
 
 
@@ -256,6 +261,58 @@ def test_a_source_that_is_switched_off_while_its_store_is_away_is_off_since_then
     rig.finish()
     assert rig.shape() == [("recorded", 15), ("off", 20), ("recorded", 15)]
     assert [*rig.packets()] == sent(camera, 225) + sent(camera, 225)
+
+
+def test_a_removed_source_that_cannot_be_written_keeps_no_other_from_its_store(tmp_path: Path, camera: Clip) -> None:
+    folder, away = tmp_path / "store", tmp_path / "elsewhere"
+    rig = Rig(folder, camera)
+    rig.send(10)
+    folder.rename(away)
+    rig.send(5)
+    ring = Ring("test", 1 << 20)
+    rig.recorder.record("shed", rig.settings, ring.fd)
+    rig.recorder.forget("shed", "off", "it was removed")
+    (away / "shed").write_text("no folder")
+    away.rename(folder)
+    with logged() as lines:
+        rig.send(10)
+    assert rig.recorder.trouble is None
+    assert [line["source"] for line in lines if "last video of a source" in line["event"]] == ["shed"]
+    rig.finish()
+    assert rig.shape() == [("recorded", 25)]
+    assert [*rig.packets()] == sent(camera, rig.put)
+
+
+def test_a_source_that_is_removed_twice_while_its_store_is_away_has_one_chain(tmp_path: Path, camera: Clip) -> None:
+    folder, away = tmp_path / "store", tmp_path / "elsewhere"
+    rig = Rig(folder, camera)
+    rig.send(10)
+    folder.rename(away)
+    for session in ("bbbb", "cccc"):
+        rig.send(5)
+        rig.recorder.turn()
+        rig.recorder.forget("door", "off", "it was removed")
+        rig.begin_ring()
+        rig.connect(session)
+    rig.send(5)
+    away.rename(folder)
+    rig.send(10)
+    rig.finish()
+    with closing(Store.open(folder)) as store:
+        heads = [scan(store, path).head for path in store.files()]
+    assert [head.previous for head in heads] == [None, *(head.id for head in heads[:-1])]
+    assert [*rig.packets()] == sent(camera, 225) + sent(camera, 75) + sent(camera, 225)
+
+
+def test_what_a_store_that_stays_away_has_lost_is_said(tmp_path: Path, camera: Clip) -> None:
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(1)
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    rig.send(1)
+    with logged() as lines:
+        rig.finish()
+    (line,) = (line for line in lines if "last video of a source" in line["event"])
+    assert (line["source"], line["cause"]) == ("door", "daemon_down")
 
 
 def test_the_oldest_goes_where_bytes_are_limited(tmp_path: Path, camera: Clip) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import msgspec
 
 from daemon.analytics.journal_file import Query, read
 from daemon.config.root import Config
+from daemon.errors import LookoutError
 from daemon.recording.evidence.manifest import MachineClock
 from daemon.redact import Secret
 from lookoutd.messages import Event
@@ -34,12 +36,14 @@ class Background:
         reason: why they are not.
         journal: the file of events; None without one.
         digests: SHA-256 of the files of models.
+        events: as `told_events` gives them, if they were read already.
     """
 
     settings: Any = None
     reason: str | None = None
     journal: Path | None = None
     digests: Sequence[str] = ()
+    events: Any = None
 
 
 def settings_of(config: Config, source: str) -> Any:
@@ -57,10 +61,41 @@ def events_of(journal: Path, source: str, begin: int, end: int) -> list[Event]:
     """Events of a source that began in a time, UTC ns, in the order of their numbers.
 
     Raises:
-        sqlite3.Error: the journal cannot be read.
+        sqlite3.Error, msgspec.MsgspecError: the journal cannot be read.
     """
     return sorted((row for row in _pages(journal, source, begin, end) if begin <= row.at < end),
                   key=lambda row: row.number)  # fmt: skip
+
+
+def told_events(journal: Path | None, source: str, begin: int, end: int) -> Any:
+    """The same for a file of the folder, or the reason why there are none."""
+    if journal is None:
+        return no_events("no journal is known")
+    try:
+        return {"events": events_of(journal, source, begin, end), "reason": None}
+    except (sqlite3.Error, msgspec.MsgspecError) as error:
+        return no_events(f"the journal cannot be read: {error}")
+
+
+def no_events(reason: str) -> Any:
+    return {"events": None, "reason": reason}
+
+
+def model_files(config: Config) -> list[Path]:
+    """Of all models of a configuration."""
+    return [model.path for model in (config.model, *config.models.values())]
+
+
+def digests_of(files: Sequence[Path]) -> list[str]:
+    """SHA-256 of the models that can be read. It takes seconds."""
+    from detectors.model import digest_of
+    from detectors.port import DetectorError
+
+    found = []
+    for path in files:
+        with suppress(DetectorError, LookoutError, OSError, TypeError):
+            found.append(digest_of(Path(path)))
+    return found
 
 
 def _pages(journal: Path, source: str, begin: int, end: int) -> Iterator[Event]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from daemon.recording import deleted
 from daemon.recording.boxes import BoxError
 from daemon.recording.errors import StoreError
 from daemon.recording.evidence import manifest as names
-from daemon.recording.evidence.background import Background, events_of, machine_clock, versions
+from daemon.recording.evidence.background import Background, machine_clock, told_events, versions
 from daemon.recording.evidence.chain import ChainReader
 from daemon.recording.evidence.manifest import (
     ChainedVideo,
@@ -45,7 +44,7 @@ from daemon.recording.index import IndexReader
 from daemon.recording.locks import Locks
 from daemon.recording.records import FileFacts, Gap
 from daemon.recording.scan import Scanned, chunks, scan_open
-from daemon.recording.store import Store, store_error
+from daemon.recording.store import Store, store_error, translated
 from daemon.recording.timeline import Span
 from daemon.recording.tracks.track_records import TracksError, served_in, tracks_path
 from daemon.redact import scrub
@@ -86,7 +85,7 @@ class Evidence:
     Attributes:
         gaps: of the time that was asked, once all members were taken.
         faults: what was not as it was written, likewise.
-        missing: recordings that are not there any more, likewise.
+        missing: recordings of that time that are not there any more, likewise.
         sums_digest: SHA-256 of the list of all files, likewise.
     """
 
@@ -95,6 +94,7 @@ class Evidence:
         self._files: list[ListedFile] = []
         self._video: list[ChainedVideo] = []
         self._models: list[Served] = []
+        self._gone: list[FileFacts] = []  # the index has them, and the store has not
         self.faults: list[Fault] = []
         self.missing: list[MissingVideo] = []
         self.gaps: list[Gap] = []
@@ -121,7 +121,9 @@ class Evidence:
         for facts in self.wanted():
             yield from self._recording(facts)
         if not any(row.kind == "video" for row in self._files):
-            causes = "; ".join(_told(row) for row in self._timeline() if isinstance(row, Gap))
+            told = [_told(row) for row in self._timeline() if isinstance(row, Gap)]
+            told += [f"the recording {facts.path} is not there any more" for facts in self._gone]
+            causes = "; ".join(told)
             raise LookoutError(
                 f"{self._order.source}: nothing is recorded of that time" + (f": {causes}" if causes else "")
             )
@@ -148,9 +150,11 @@ class Evidence:
                 rows = [(row.offset, row.size) for row in found.fragments] if found else []
                 chain = ChainReader(found.beginning if found else 0, rows)
                 end = found.facts.end if found else facts.end
-                yield self._member(path, "video", size, chunks(file, 0, size), (facts.begin, end), chain.add)
+                content = _content(facts.path, file, size)
+                yield self._member(path, "video", size, content, (facts.begin, end), chain.add)
         except FileNotFoundError:
-            return  # deleted meanwhile
+            self._gone.append(facts)
+            return
         except OSError as error:
             raise store_error(facts.path, error) from error
         if found is not None:
@@ -168,7 +172,7 @@ class Evidence:
                     self._blame(there, begin, end, str(error))
                 self._models += [row for row in models if row not in self._models]
                 if size:
-                    yield self._member(there, "boxes", size, chunks(file, 0, size), (begin, end))
+                    yield self._member(there, "boxes", size, _content(path, file, size), (begin, end))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -201,7 +205,7 @@ class Evidence:
         )  # fmt: skip
 
     def _find_missing(self) -> None:
-        """Recordings that others name as the one before, and those that are not as they were then."""
+        """Recordings that others name as the one before, or the index, and those that are not as they were then."""
         here = {row.id: row for row in self._video}
         noted: set[str] = set()
         with suppress(OSError):
@@ -216,6 +220,13 @@ class Evidence:
                 begin, end = earlier.end, max(earlier.end, row.begin)
                 expired = row.previous in noted
                 self.missing.append(MissingVideo(id=row.previous, begin=begin, end=end, expired=expired))
+        told = {row.id for row in self.missing}
+        self.missing += [
+            MissingVideo(id=row.id, begin=row.begin, end=row.end, expired=row.id in noted)
+            for row in self._gone
+            if row.id not in told
+        ]
+        self.missing.sort(key=lambda row: row.begin)
 
     def _blame(self, path: str, begin: int, end: int, detail: str) -> None:
         self.faults.append(Fault(path=path, begin=begin, end=end, detail=detail))
@@ -236,13 +247,10 @@ class Evidence:
         yield self._small("settings.json", encoded({"settings": background.settings, "reason": background.reason}))
 
     def _events(self) -> Any:
-        order, journal = self._order, self._order.background.journal
-        if journal is None:
-            return {"events": None, "reason": "no journal is known"}
-        try:
-            return {"events": events_of(journal, order.source, order.begin, order.end), "reason": None}
-        except sqlite3.Error as error:
-            return {"events": None, "reason": f"the journal cannot be read: {error}"}
+        order, background = self._order, self._order.background
+        if background.events is not None:
+            return background.events
+        return told_events(background.journal, order.source, order.begin, order.end)
 
     def _ending(self) -> Iterator[Member]:
         order, key = self._order, self._order.key
@@ -311,6 +319,15 @@ class Evidence:
     def _list(self, path: str, kind: FileKind, size: int, times: tuple[int, int] | None, sha256: str) -> None:
         begin, end = times or (None, None)
         self._files.append(ListedFile(path=path, kind=kind, bytes=size, sha256=sha256, begin=begin, end=end))
+
+
+def _content(path: str, file: int, size: int) -> Iterator[bytes]:
+    """
+    Raises:
+        StoreError: it cannot be read; who takes it may have trouble of his own with a disk.
+    """
+    with translated(path):
+        yield from chunks(file, 0, size)
 
 
 def _has_some(found: Scanned, begin: int, end: int) -> bool:

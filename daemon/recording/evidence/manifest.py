@@ -159,7 +159,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         clock: None where the system does not say.
         signed_by: fingerprint of the public key; None without a signature.
         files: all but this one, SHA256SUMS and its signature.
-        missing: recordings that lay between those that are here.
+        missing: recordings of that time that are not here.
     """
 
     version: int = VERSION
