@@ -202,11 +202,12 @@ def test_a_moment_is_kept_copied_and_saved_by_keys_alone(world: PastWorld) -> No
         for _ in range(4):
             tab.keyboard.press("+")
         tab.evaluate("() => document.activeElement.blur()")
-        tab.keyboard.press("j")
-        tab.keyboard.press("i")
-        tab.keyboard.press("l")
-        tab.keyboard.press("ArrowLeft")
-        tab.keyboard.press("o")
+        for step, mark in (("j", "i"), ("l", None), ("ArrowLeft", "o")):
+            before = tab.locator(".past-shown").get_attribute("datetime")
+            tab.keyboard.press(step)
+            expect(tab.locator(".past-shown")).not_to_have_attribute("datetime", before or "")
+            if mark:
+                tab.keyboard.press(mark)
         _press_until(tab, "Tab", "document.activeElement.textContent === 'Download as MP4'")
         with tab.expect_download() as download:
             tab.keyboard.press("Enter")
@@ -214,6 +215,7 @@ def test_a_moment_is_kept_copied_and_saved_by_keys_alone(world: PastWorld) -> No
             assert 200 <= sum(1 for _ in container.decode(video=0)) <= 300
         _press_until(tab, "Tab", "document.activeElement.textContent === 'Keep this'")
         tab.keyboard.press("Enter")
+        tab.get_by_role("dialog").wait_for()
         tab.keyboard.type("case 17")
         tab.keyboard.press("Enter")
         expect(tab.get_by_text("case 17 (guard)")).to_be_visible()

@@ -148,10 +148,12 @@ def test_the_keyboard_alone_marks_a_hundred_events_which_outlive_a_kill_of_the_p
     marked = set[str]()
     tab.keyboard.press("j")
     for turn in range(60):
-        marked.update(tab.evaluate(FOCUSED).split())
+        here = tab.evaluate(FOCUSED)
+        marked.update(here.split())
         if not turn % 10:
             assert _is_focused(tab)
         tab.keyboard.press("s" if turn % 2 else "x")
+        tab.wait_for_function(f"(before) => ({FOCUSED})() !== before", arg=here)
         if len(marked) >= 100:
             break
     assert len(marked) >= 100
