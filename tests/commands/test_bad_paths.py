@@ -183,6 +183,7 @@ _CASES: dict[str, Sequence[object]] = {
     "recordings export key": (*_EVIDENCE, "--key", _PATH, "--store", "{folder}/none/", *_TIME),
     "recordings verify public_key": ("recordings", "verify", "{folder}", "--public-key", _PATH),
     "recordings keys file": ("recordings", "keys", _PATH),
+    "recordings search rules": ("recordings", "search", "door", "--rule", _PATH, "--store", "{folder}/none/", *_TIME),
     _INIT: ("recordings", "init", _PATH),
     "bench part decode clip": ("bench", "part", "decode", _PATH),
     "bench part engine model": ("bench", "part", "engine", _PATH),
