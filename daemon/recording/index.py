@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -49,12 +50,13 @@ _TABLES: Final = (
     f"CREATE TRIGGER file_changes AFTER UPDATE ON files BEGIN {_SHRINK}; {_GROW}; END",
     f"CREATE TRIGGER file_goes AFTER DELETE ON files BEGIN {_SHRINK}; END",
 )
-# Of version 1 as well: an index of an earlier Lookout gets it, and nothing is made anew.
-_ACTIVITY: Final = (
+# Of version 1 as well: an index of an earlier Lookout gets them, and nothing is made anew.
+_LATER: Final = (
     "CREATE TABLE IF NOT EXISTS activity (file TEXT PRIMARY KEY, first INTEGER NOT NULL, counts BLOB NOT NULL)"
     " WITHOUT ROWID",
     "CREATE TRIGGER IF NOT EXISTS activity_goes AFTER DELETE ON files BEGIN"
     " DELETE FROM activity WHERE file = old.id; END",
+    "CREATE TABLE IF NOT EXISTS unread (token TEXT PRIMARY KEY) WITHOUT ROWID",
 )
 _PUT_ACTIVITY = "INSERT OR REPLACE INTO activity SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM files WHERE id = ?1)"
 _PUT_FILE = (
@@ -71,6 +73,7 @@ class Index(IndexReader):
 
     Attributes:
         is_behind: it may not know all files: `reconcile` is to be called.
+        unread: names the reading that it lacks, whoever begins or ends it; None for none.
 
     Raises:
         StoreFullError: there is no room.
@@ -79,6 +82,7 @@ class Index(IndexReader):
 
     def __init__(self, store: Store) -> None:
         self.is_behind = False
+        self.unread: str | None = None
         super().__init__(store)
 
     def add_file(self, facts: FileFacts, gaps: Iterable[Gap] = ()) -> None:
@@ -147,9 +151,24 @@ class Index(IndexReader):
         with self.writing() as db:
             db.execute("INSERT OR REPLACE INTO clocks VALUES (?, ?, ?, ?)", (boot_id, boot, utc, step))
 
-    def mark_known(self) -> None:
-        """It knows all files."""
+    def mark_asked(self) -> None:
+        """Somebody reads the files for it. If that is cut off, the next one that opens it finds it behind."""
         self.is_behind = False
+
+    def mark_known(self, reading: str | None) -> None:
+        """It knows all files, unless another reading is wanted by now.
+
+        Args:
+            reading: `unread` when it was begun.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        if reading is not None:
+            with self.writing() as db:
+                db.execute("DELETE FROM unread WHERE token = ?", (reading,))
+        if self.unread == reading:
+            self.is_behind, self.unread = False, None
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -225,17 +244,20 @@ class Index(IndexReader):
             ((version,),) = db.execute("PRAGMA user_version")
             if (application, version) == (_APPLICATION, _VERSION):
                 with suppress(sqlite3.OperationalError):  # a disk that is full: it goes without
-                    for statement in _ACTIVITY:
+                    for statement in _LATER:
                         db.execute(statement)
+                    self.unread = next((token for (token,) in db.execute("SELECT token FROM unread")), None)
+                    self.is_behind = self.unread is not None
                 return db
             if application not in (0, _APPLICATION):
                 raise StoreError(f"{self._path}: belongs to another program: move it away")
-            self.is_behind = True
+            self.is_behind, self.unread = True, secrets.token_hex(8)
             db.execute("BEGIN IMMEDIATE")
             for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
                 db.execute(f'DROP TABLE "{name}"')
-            for statement in (*_TABLES, *_ACTIVITY):
+            for statement in (*_TABLES, *_LATER):
                 db.execute(statement)
+            db.execute("INSERT INTO unread VALUES (?)", (self.unread,))
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
             db.execute(f"PRAGMA user_version = {_VERSION}")
             db.execute("COMMIT")

@@ -83,7 +83,7 @@ class OpenStore:
         """The index may have been lost, or replaced, meanwhile: it is made anew beside recording."""
         self.index.sizes()
         if self.index.is_behind and (self._follower is None or not self._follower.is_alive()):
-            self.index.mark_known()
+            self.index.mark_asked()
             self._follower = threading.Thread(target=self._read_files, name="reconcile", daemon=True)
             self._follower.start()
 

@@ -45,7 +45,7 @@ def reconcile(store: Store, index: Index) -> Reconciled:
     Raises:
         StoreError: the index cannot be written.
     """
-    done = Reconciled()
+    done, reading = Reconciled(), index.unread
     known = {facts.path: facts for facts in index.files()}
     there = set(store.files())
     unknown = sorted(path for path in there if path not in known or known[path].reason is None)
@@ -56,7 +56,7 @@ def reconcile(store: Store, index: Index) -> Reconciled:
     for path in sorted(known.keys() - there):
         index.remove_file(known[path].id)
     done.removed = len(known.keys() - there)
-    index.mark_known()
+    index.mark_known(reading)
     return done
 
 
@@ -66,7 +66,7 @@ def rebuild(store: Store, index: Index) -> Reconciled:
     Raises:
         StoreError: the index cannot be written.
     """
-    done = Reconciled()
+    done, reading = Reconciled(), index.unread
     before = len(index.files())
     first = {row[0].path: row for row in _rows(store, store.files(), done)}
 
@@ -82,7 +82,7 @@ def rebuild(store: Store, index: Index) -> Reconciled:
 
     index.replace_files(rows)
     done.removed = max(0, before - done.added)
-    index.mark_known()
+    index.mark_known(reading)
     return done
 
 

@@ -126,7 +126,7 @@ class Trouble:
                 self.sources[number] = self._source(number, self.chance.choice(_MODES)) | {
                     "enabled": row.get("enabled", True)
                 }
-            if self.chance.random() < 0.1:
+            if number and self.chance.random() < 0.1:  # a daemon without a source does not start
                 self.sources[number] = self.sources[number] | {"enabled": not row.get("enabled", True)}
         self._reload()
 

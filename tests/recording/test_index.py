@@ -36,7 +36,7 @@ RULES = Rules(continuous_ns=3 * DAY, events_ns=30 * DAY)
 @pytest.fixture
 def index(store: Store) -> Iterator[Index]:
     with closing(Index(store)) as opened:
-        opened.mark_known()
+        opened.mark_known(opened.unread)
         yield opened
 
 
@@ -118,6 +118,26 @@ def test_an_index_that_is_lost_while_recording_is_the_same_again(store: Store, i
     reconcile(store, index)
     assert not index.is_behind
     assert len(index.files()) == 6
+
+
+@pytest.mark.usefixtures("files")
+def test_a_reading_that_was_cut_off_is_begun_again(store: Store, index: Index) -> None:
+    """By the next process, unless the index was lost once more meanwhile: that is another reading."""
+    before = _dump(index)
+    index.close()
+    os.unlink(store.path / NAME)
+    with closing(Index(store)) as cut:
+        cut.mark_asked()
+    with closing(Index(store)) as following:
+        assert following.is_behind
+        reading = following.unread
+        os.unlink(store.path / NAME)
+        following.mark_known(reading)
+        assert following.is_behind
+        reconcile(store, following)
+    with closing(Index(store)) as last:
+        assert not last.is_behind
+        assert _dump(last) == before
 
 
 @pytest.mark.usefixtures("files")

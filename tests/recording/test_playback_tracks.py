@@ -226,6 +226,7 @@ def test_an_index_of_an_earlier_version_is_used_as_it_is(client: InProcess, rig:
     with rig.index.writing() as db:
         db.execute("DROP TRIGGER activity_goes")
         db.execute("DROP TABLE activity")
+        db.execute("DROP TABLE unread")
     assert _values(client, rig, 0, 14) == whole
     with closing(Index(rig.store)) as index:
         assert not index.is_behind
