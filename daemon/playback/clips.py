@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import string
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -21,7 +20,7 @@ from daemon.playback.clip_plan import ClipPlan, plan_clip
 from daemon.playback.files import MP4
 from daemon.playback.opened import OpenedStore
 from daemon.playback.queries import FROM, STORE, TO, Query, Times, check_times, source_of
-from daemon.playback.sending import Sent, media
+from daemon.playback.sending import Sent, media, plain
 from daemon.playback.stores import Stores
 from daemon.playback.workers import StoreWorkers
 from daemon.recording.records import Gap
@@ -30,7 +29,6 @@ from daemon.recording.timeline import Span
 LONGEST_NS: Final = 600_000_000_000
 _AT_ONCE = 16  # each has some files open
 _MAX_TOLD = 16  # pieces and gaps of a header
-_PLAIN: Final = frozenset(string.ascii_letters + string.digits + "._-")
 _EVENT = Parameter("event", {"type": "string"})
 
 
@@ -113,9 +111,8 @@ def _headers(source: str, plan: ClipPlan) -> dict[str, str]:
         "left_out": max(0, len(plan.pieces) - _MAX_TOLD) + max(0, len(plan.gaps) - _MAX_TOLD),
     }
     at = utc_text(begin).replace("+00:00", "Z").replace(":", "")
-    name = "".join(letter if letter in _PLAIN else "_" for letter in source)
     return {
-        "Content-Disposition": f'attachment; filename="{name}-{at}.mp4"',
+        "Content-Disposition": f'attachment; filename="{plain(source)}-{at}.mp4"',
         "X-Lookout-Clip": json.dumps(told, separators=(",", ":")),  # in ASCII, as headers are
     }
 

@@ -25,7 +25,7 @@ from daemon.playback.clips import nothing
 from daemon.playback.evidence_settings import EvidenceSettings
 from daemon.playback.opened import OpenedStore
 from daemon.playback.queries import Query, Times, check_times, source_of, time_of
-from daemon.playback.sending import CutOffError, Streamed
+from daemon.playback.sending import CutOffError, Streamed, plain
 from daemon.playback.stores import Stores
 from daemon.playback.workers import StoreWorkers
 from daemon.recording.evidence.background import Background, digests_of, no_events, told_events
@@ -190,7 +190,7 @@ class _TarStream:
 
     def __init__(self, order: EvidenceOrder, opened: OpenedStore) -> None:
         at = utc_text(order.begin).replace("+00:00", "Z").replace(":", "")
-        self.name = f"{_plain(order.source)}-{at}"
+        self.name = f"{plain(order.source)}-{at}"
         self._store = Store.open(opened.store.path, uuid=opened.store.uuid, makes=False)
         try:
             self._index = IndexReader(self._store)
@@ -259,7 +259,3 @@ def _held(source: str, times: Times, opened: OpenedStore) -> _Held:
     recorded = sum(row.end - row.begin for row in rows if isinstance(row, Span))
     sizes, files = opened.index.file_sizes(source, *times), opened.files(source, *times)
     return _Held(recorded, sum(sizes.values()), len(files), [row for row in rows if isinstance(row, Gap)])
-
-
-def _plain(source: str) -> str:
-    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in source)

@@ -179,12 +179,8 @@ class OpenedStore:
                 raise store_error(folder, error) from error
 
     def files(self, source: str, begin: int, end: int) -> list[FileFacts]:
-        """Those that may have something in a time: one that is being written has more than the index knows."""
-        found = self.index.files(source, begin, end)
-        newest = self.index.newest(source)
-        if newest is not None and newest.reason is None and newest.begin < end and newest not in found:
-            found.append(newest)
-        return found
+        """See `IndexReader.files_with_open`."""
+        return self.index.files_with_open(source, begin, end)
 
 
 def _folder_of(facts: FileFacts) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,17 +14,18 @@ import structlog
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from daemon.clock import Clock
 from daemon.http.access import caller_of
 from daemon.http.bodies import read_body
 from daemon.http.operation import Answer, Operation
 from daemon.playback.audit import Audit
+from daemon.playback.listings import LONGEST_NS
 from daemon.playback.opened import OpenedStore, PlayPlace
 from daemon.playback.queries import Query, Times, check_times, time_of
 from daemon.playback.search_process import SearchTask
+from daemon.playback.sending import Streamed
 from daemon.playback.stores import Stores
 from daemon.recording.search.answers import error_line
 from daemon.recording.search.asked import Asked, rule_from
@@ -32,9 +33,9 @@ from daemon.recording.timeline import Span
 from daemon.system.children import Child, reap, spawn
 
 log = structlog.get_logger(__name__)
-_LONGEST_NS: Final = 32 * 86_400_000_000_000
+_HEADERS: Final = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
 _AT_ONCE, _OF_A_TOKEN = 2, 1
-_LIMIT_S = 1800.0  # of a search: a camera's month of 30 frames a second takes a third of it
+_LIMIT_S = 1800.0  # of a search: a camera's day takes about a minute (`python -m tests.bench search`)
 _BEGIN_S = 60.0  # niced, on a machine that is busy with frames
 _RETRY_S = "5"
 _MAX_LINE = 1 << 20
@@ -83,7 +84,7 @@ class Searches:
         Query(request)
         order = _order(await read_body(request))
         rule, now = rule_from(order.rule), self._clock.utc_ns()
-        times = check_times(time_of("from", order.begin), min(time_of("to", order.end), now), _LONGEST_NS)
+        times = check_times(time_of("from", order.begin), min(time_of("to", order.end), now), LONGEST_NS)
         token = caller_of(request).name
         self._reserve(token)
         try:
@@ -98,7 +99,8 @@ class Searches:
             request, "the past is searched", source=order.source, store=store, begin=times.begin, end=times.end,
             rule=rule.name,
         )  # fmt: skip
-        return _Lines(running.lines(self._limit_s), on_end=partial(self._end, token, running))
+        lines, on_end = running.lines(self._limit_s), partial(self._end, token, running)
+        return Streamed(lines, 200, _HEADERS, _NDJSON.media_type, on_end=on_end)
 
     def _reserve(self, token: str) -> None:
         """
@@ -123,21 +125,6 @@ class Searches:
         """The store that has most of a time."""
         answers = await self._stores.of_source(order.source, partial(_recorded, order.source, times), order.store)
         return max(answers.found, key=lambda name: answers.found[name])
-
-
-class _Lines(StreamingResponse):
-    """Calls a function at its end, also where it was never begun."""
-
-    def __init__(self, lines: AsyncIterator[bytes], *, on_end: Callable[[], None]) -> None:
-        headers: Mapping[str, str] = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
-        super().__init__(lines, headers=headers, media_type=_NDJSON.media_type)
-        self._on_end = on_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._on_end()
 
 
 class _Running:

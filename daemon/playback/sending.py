@@ -45,6 +45,11 @@ class Sent:
         return len(self.beginning) + sum(part.size for part in self.parts)
 
 
+def plain(source: str) -> str:
+    """The name of a source, for that of a download."""
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in source)
+
+
 class CutOffError(Exception):
     """An answer that has begun cannot be finished: the connection is closed, and the client sees that bytes lack."""
 

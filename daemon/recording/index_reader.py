@@ -82,6 +82,13 @@ class IndexReader:
         question = f"SELECT facts FROM files WHERE {where} ORDER BY source, begin, id"  # noqa: S608
         return [_decode(facts) for (facts,) in self._ask(question, *given.values())]
 
+    def files_with_open(self, source: str, begin: int, end: int) -> list[FileFacts]:
+        """Those that may have something in a time: one that is being written has more than the index knows."""
+        found, newest = self.files(source, begin, end), self.newest(source)
+        if newest is not None and newest.reason is None and newest.begin < end and newest not in found:
+            found.append(newest)
+        return found
+
     def newest(self, source: str) -> FileFacts | None:
         """The file of a source that ends last."""
         question = "SELECT facts FROM files WHERE source = ? ORDER BY end DESC, begin DESC LIMIT 1"

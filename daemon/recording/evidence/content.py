@@ -101,17 +101,12 @@ class Evidence:
         self.sums_digest = ""
 
     def wanted(self) -> list[FileFacts]:
-        """Recordings with something of the time; one that is being written may have more than the index knows.
+        """Recordings with something of the time.
 
         Raises:
             StoreError: the index cannot be read.
         """
-        order = self._order
-        found = self._index.files(order.source, order.begin, order.end)
-        newest = self._index.newest(order.source)
-        if newest is not None and newest.reason is None and newest.begin < order.end and newest not in found:
-            found.append(newest)
-        return found
+        return self._index.files_with_open(self._order.source, self._order.begin, self._order.end)
 
     def members(self) -> Iterator[Member]:
         """

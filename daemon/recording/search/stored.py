@@ -49,12 +49,9 @@ class StoredTracks:
 
     def __init__(self, store: Store, index: IndexReader, asked: Asked) -> None:
         self._store, self._asked = store, asked
-        newest = index.newest(asked.source)
-        if newest is None and index.open_gap(asked.source) is None:
+        if index.newest(asked.source) is None and index.open_gap(asked.source) is None:
             raise LookoutError(f"the store has no source {asked.source}: there are {', '.join(index.sources()[:20])}")
-        files = index.files(asked.source, asked.begin - asked.look_back_ns, asked.end)
-        if newest is not None and newest.reason is None and newest.begin < asked.end and newest not in files:
-            files.append(newest)  # the index knows less of a file that is being written
+        files = index.files_with_open(asked.source, asked.begin - asked.look_back_ns, asked.end)
         self.files: Sequence[FileFacts] = files[self._first(files) :]
 
     def items(self) -> Iterator[Item]:
