@@ -30,8 +30,8 @@ def dashboard(path: Path | None, arguments: Sequence[str], token: str | None, po
         port: instead of the configuration's.
     """
     try:
-        from daemon.dashboard.addresses import addresses_of
         from daemon.dashboard.server import Dashboard
+        from daemon.peers.addresses import addresses_of
     except ImportError as error:
         raise ConfigError(f"the page needs {error.name}: pip install '.[http]'") from error
     config = load_page(path) if path else None

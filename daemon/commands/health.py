@@ -10,8 +10,8 @@ import zmq
 from daemon.config.http import HttpConfig
 from daemon.config.publisher import PublisherConfig
 from daemon.config.root import Config
-from daemon.dashboard.addresses import own_http
 from daemon.errors import ConfigError
+from daemon.peers.addresses import own_http
 from daemon.publish.curve_keys import secret_key
 from daemon.system.http_client import HttpRequest, fetch, unverified_tls
 from lookoutd.client import Subscriber

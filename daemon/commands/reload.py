@@ -11,8 +11,8 @@ from pathlib import Path
 from daemon.config.http import HttpConfig
 from daemon.config.root import Config
 from daemon.control.source_store import load_effective
-from daemon.dashboard.addresses import operator_of, own_http
 from daemon.errors import LookoutError
+from daemon.peers.addresses import operator_of, own_http
 from daemon.redact import printable
 from daemon.system.http_client import HttpAnswer, HttpRequest, fetch, unverified_tls
 

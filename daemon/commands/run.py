@@ -11,10 +11,10 @@ from daemon.clock import SystemClock
 from daemon.config.root import Config
 from daemon.control.source_store import SourceStore, load_effective, warn_if_overridden
 from daemon.daemon import Daemon
-from daemon.dashboard.addresses import DaemonAddress, server_key_of
 from daemon.dashboard.process import PageOrder, PageProcess, new_token, with_access
 from daemon.errors import ConfigError
 from daemon.log import logging
+from daemon.peers.addresses import DaemonAddress, server_key_of
 from daemon.redact import Secret
 from daemon.system.signals import stopping_on_signals
 from daemon.system.stop_token import StoppedError, StopToken

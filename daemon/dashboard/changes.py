@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daemon.dashboard.api import CHANGE_TIMEOUT_S, Requests
 from daemon.dashboard.guard import person_of
+from daemon.dashboard.requests import CHANGE_TIMEOUT_S, Requests
 from daemon.dashboard.watched import WatchedDaemon
 from daemon.http.access import check_body, peer_of
 from daemon.http.bodies import read_body

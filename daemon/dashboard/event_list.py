@@ -12,9 +12,10 @@ from typing import Any, Literal
 import msgspec
 from starlette.exceptions import HTTPException
 
-from daemon.dashboard.api import AwayError, Requests
+from daemon.dashboard.requests import Requests
 from daemon.dashboard.seen import SeenMarks
 from daemon.dashboard.watched import WatchedDaemon
+from daemon.peers.api import AwayError
 from lookoutd.messages import Event
 
 MAX_LIMIT = 200

@@ -12,13 +12,13 @@ import msgspec
 import structlog
 
 from daemon.clock import Clock
-from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.history import Tracks
 from daemon.dashboard.link import Arrived, Link, LinkState
 from daemon.dashboard.source_owners import joined
 from daemon.dashboard.source_poller import SourcePoller
 from daemon.dashboard.viewers import Selection, Viewer
 from daemon.dashboard.watched import WatchedDaemon
+from daemon.peers.addresses import DaemonAddress
 from lookoutd.epochs import Epochs
 from lookoutd.messages import (
     Clip,

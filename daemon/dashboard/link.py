@@ -14,12 +14,12 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from daemon.clock import Clock
-from daemon.dashboard.addresses import DaemonAddress, reachable
-from daemon.dashboard.api import AwayError, DaemonApi
 from daemon.dashboard.subscriptions import Subscriptions
 from daemon.errors import ConfigError
+from daemon.peers.addresses import DaemonAddress, reachable
+from daemon.peers.api import AwayError, DaemonApi
+from daemon.peers.subscription import subscriber
 from daemon.system.stop_token import StopToken
-from lookoutd.client import use_curve
 from lookoutd.messages import topic
 
 log = structlog.get_logger(__name__)
@@ -36,9 +36,6 @@ _HIGH_WATER = 2000
 _KEPT = topic("detections")
 _KINDS = ("status", "events", "counts", "metrics", "stores")
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-# Of libzmq's own threads, which answer however busy the daemon is: a daemon that was stopped and a network that is gone
-# are noticed within seven seconds.
-_HEARTBEAT_MS, _NO_ANSWER_MS = 2000, 5000
 
 
 class Arrived(NamedTuple):
@@ -252,20 +249,3 @@ class Link(threading.Thread):
                 self._change("up", None)
             if self._deliver(batch):
                 self._batch = []
-
-
-def subscriber(context: zmq.Context[zmq.Socket[bytes]], address: DaemonAddress, high_water: int) -> zmq.Socket[bytes]:
-    """A socket for messages of a daemon, with the keys of its address; it is not connected yet.
-
-    Args:
-        high_water: messages that wait in it.
-    """
-    socket = context.socket(zmq.SUB)
-    socket.setsockopt(zmq.RCVHWM, high_water)
-    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _NO_ANSWER_MS)
-    socket.setsockopt(zmq.CONNECT_TIMEOUT, _NO_ANSWER_MS)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
-    use_curve(socket, address.server_key, address.secret_key)
-    return socket

@@ -10,11 +10,11 @@ from functools import partial
 import structlog
 
 from daemon.clock import Clock
-from daemon.dashboard.addresses import reachable
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.muxer import Fragment, Init, Lost, Output, Unplayable
 from daemon.dashboard.packet_link import Made, PacketLink
 from daemon.dashboard.viewer_queue import Key, ViewerQueue
+from daemon.peers.addresses import reachable
 from lookoutd.messages import Packets
 
 log = structlog.get_logger(__name__)

@@ -11,9 +11,9 @@ import structlog
 import zmq
 
 from daemon.clock import Clock
-from daemon.dashboard.addresses import DaemonAddress
-from daemon.dashboard.link import subscriber
 from daemon.dashboard.muxer import Output, SourceVideo
+from daemon.peers.addresses import DaemonAddress
+from daemon.peers.subscription import subscriber
 from daemon.system.stop_token import StopToken
 from lookoutd.messages import Owner, decode_packet, topic, watched_source
 

@@ -12,7 +12,7 @@ import structlog
 from daemon.clock import Clock
 from daemon.config.http import DashboardConfig, HttpConfig, TokenConfig
 from daemon.config.root import Config, LogConfig
-from daemon.dashboard.addresses import DaemonAddress
+from daemon.peers.addresses import DaemonAddress
 from daemon.redact import Secret
 from daemon.system.kept_process import KeptProcess
 

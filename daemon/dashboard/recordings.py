@@ -16,13 +16,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from daemon.clock import Clock
-from daemon.dashboard.api import AwayError
 from daemon.dashboard.guard import person_of
 from daemon.dashboard.seats import Seat, Seats
 from daemon.dashboard.upstream import Upstream, Wanted
 from daemon.dashboard.watched import WatchedDaemon
 from daemon.http.access import Caller, check_body, peer_of
 from daemon.http.bodies import read_body
+from daemon.peers.api import AwayError
 from daemon.playback.audit import Audit
 
 _Handler = Callable[[Request], Awaitable[Response]]

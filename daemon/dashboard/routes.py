@@ -19,13 +19,13 @@ from starlette.websockets import WebSocket
 from daemon import __version__
 from daemon.clock import Clock
 from daemon.config.http import DashboardConfig, Role
-from daemon.dashboard.api import Answer, AwayError, Requests
 from daemon.dashboard.changes import Changes
 from daemon.dashboard.event_list import EventList, query_of
 from daemon.dashboard.guard import Guard, cookie_of, person_of
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live
 from daemon.dashboard.recordings import Recordings
+from daemon.dashboard.requests import Requests
 from daemon.dashboard.seen import SeenMarks
 from daemon.dashboard.seen_routes import SeenRoutes
 from daemon.dashboard.sessions import MAX_AGE_S, Sessions
@@ -36,6 +36,7 @@ from daemon.dashboard.watched import WatchedDaemon
 from daemon.http.access import check_body, peer_of
 from daemon.http.bodies import read_body
 from daemon.http.framing import Framing
+from daemon.peers.api import Answer, AwayError
 
 _PAGES = (
     "/", "/login", "/events", "/recordings", "/health", "/sources", "/fleet", "/camera/{d}/{s}", "/rules/{d}/{s}",

@@ -10,7 +10,6 @@ import zmq
 
 from daemon.clock import Clock
 from daemon.config.http import DashboardConfig, HttpConfig, is_loopback
-from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live
 from daemon.dashboard.routes import PageRoutes
@@ -18,6 +17,7 @@ from daemon.dashboard.seen import SeenMarks, seen_file_of
 from daemon.dashboard.sessions import Sessions
 from daemon.http.connections import limited_websockets
 from daemon.http.server import HttpServer
+from daemon.peers.addresses import DaemonAddress
 from lookoutd.client import use_curve
 
 log = structlog.get_logger(__name__)

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import msgspec
 
 from daemon.clock import Clock
-from daemon.dashboard.api import AwayError, Requests
+from daemon.dashboard.requests import Requests
 from daemon.dashboard.watched import Facts, FleetSource, Row, WatchedDaemon
+from daemon.peers.api import AwayError
 
 _AT_ONCE = 2  # of a daemon
 _MAX_TEXT = 200

@@ -7,8 +7,9 @@ import asyncio
 import msgspec
 
 from daemon.clock import Clock
-from daemon.dashboard.api import Answer, AwayError, Requests
+from daemon.dashboard.requests import Requests
 from daemon.dashboard.watched import WatchedDaemon
+from daemon.peers.api import Answer, AwayError
 
 _FRESH_NS = 150_000_000  # a still this young is given to others as well
 _AT_ONCE = 6  # requests to a daemon, which encodes four at once

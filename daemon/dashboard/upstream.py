@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
-from daemon.dashboard.api import AwayError
 from daemon.errors import LookoutError
+from daemon.peers.api import AwayError
 
 _BUFFER: Final = 64 << 10  # bytes; asyncio holds up to twice as many, and then the daemon waits
 _CONNECT_S: Final = 10.0

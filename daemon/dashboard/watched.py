@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from daemon.dashboard.addresses import DaemonAddress
-from daemon.dashboard.api import DaemonApi
 from daemon.dashboard.history import Figures, Tracks
 from daemon.dashboard.link import LinkState
 from daemon.dashboard.state_log import StateLog, StateSince, StoreState
+from daemon.peers.addresses import DaemonAddress
+from daemon.peers.api import DaemonApi
 from lookoutd.messages import Counts, Event, Metrics, SourceMetrics, Status, VideoFormat
 
 _MAX_EVENTS = 500  # kept for a daemon without a journal

@@ -18,7 +18,7 @@ from daemon.config.events import EventsConfig
 from daemon.config.http import DashboardConfig, TokenConfig
 from daemon.config.recording import RecordConfig, StoreConfig
 from daemon.config.sources import SyntheticConfig
-from daemon.dashboard.addresses import DaemonAddress
+from daemon.peers.addresses import DaemonAddress
 from daemon.recording.index import Claim
 from daemon.redact import Secret
 from lookoutd.messages import Event

@@ -10,8 +10,8 @@ import pytest
 from daemon.cli import invoke
 from daemon.config.load import load_page
 from daemon.config.root import PageConfig
-from daemon.dashboard.addresses import addresses_of, reachable
 from daemon.errors import ConfigError
+from daemon.peers.addresses import addresses_of, reachable
 from daemon.redact import Secret
 from tests.support.ports import free_port
 

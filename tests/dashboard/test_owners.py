@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from daemon.clock import SystemClock
-from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.link import Arrived
 from daemon.dashboard.viewers import Selection, Viewer
+from daemon.peers.addresses import DaemonAddress
 from lookoutd.messages import Detections, Encoding, Owner, Status, encoder, topic
 from tests.daemon.test_messages import MESSAGE
 

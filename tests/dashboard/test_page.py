@@ -21,7 +21,7 @@ import zmq
 from daemon.config.http import DashboardConfig
 from daemon.dashboard import link
 from daemon.dashboard import live as live_video
-from daemon.dashboard.addresses import DaemonAddress
+from daemon.peers.addresses import DaemonAddress
 from lookoutd.messages import Packets, decode, topic
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, wait_until
 from tests.support.page import Page, address_of

@@ -13,7 +13,7 @@ import pytest
 from daemon.clock import SystemClock
 from daemon.config.http import DashboardConfig, HttpConfig
 from daemon.config.recording import RecordConfig, StoreConfig
-from daemon.dashboard.addresses import DaemonAddress
+from daemon.peers.addresses import DaemonAddress
 from daemon.redact import Secret
 from daemon.rule_config import RuleConfig
 from tests.lifetimes.running import STREET, running

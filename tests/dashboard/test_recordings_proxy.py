@@ -19,7 +19,7 @@ import pytest
 from daemon.config.http import DashboardConfig, HttpConfig, TokenConfig
 from daemon.config.recording import RecordConfig, StoreConfig
 from daemon.dashboard import recordings
-from daemon.dashboard.addresses import DaemonAddress
+from daemon.peers.addresses import DaemonAddress
 from daemon.redact import Secret
 from tests.lifetimes.running import STREET, running
 from tests.recording.playback_rig import HTTP, OPERATE, Recorded, recorded

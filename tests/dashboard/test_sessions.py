@@ -16,10 +16,10 @@ import pytest
 from daemon.clock import SystemClock
 from daemon.config.http import DashboardConfig, TokenConfig
 from daemon.dashboard import session_file
-from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.session_file import KeptSession, SessionFile, SessionKeeper
 from daemon.dashboard.sessions import Sessions
 from daemon.errors import ConfigError
+from daemon.peers.addresses import DaemonAddress
 from daemon.redact import Secret
 from tests.support.clock import ManualClock
 from tests.support.daemon import PATIENCE_S

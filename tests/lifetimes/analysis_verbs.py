@@ -20,8 +20,8 @@ import msgspec
 
 from daemon.clock import SystemClock
 from daemon.config.http import DashboardConfig
-from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.server import Dashboard
+from daemon.peers.addresses import DaemonAddress
 from daemon.rule_config import ObjectConfig
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.rig import PATIENCE_S, Rig, settle, wait_until

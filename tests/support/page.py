@@ -10,8 +10,8 @@ import msgspec
 
 from daemon.clock import Clock, SystemClock
 from daemon.config.http import DashboardConfig
-from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.server import Dashboard
+from daemon.peers.addresses import DaemonAddress
 from daemon.redact import Secret
 from tests.support.daemon import PATIENCE_S, wait_until
 from tests.support.ports import free_port

@@ -1,23 +1,20 @@
-"""Requests to a daemon's HTTP API. They block: the page's server makes them in threads."""
+"""Requests to a daemon's HTTP API. They block."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from http.client import HTTPException
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
-from anyio import CapacityLimiter, to_thread
 
-from daemon.dashboard.addresses import DaemonAddress
 from daemon.errors import LookoutError
+from daemon.peers.addresses import DaemonAddress
 from daemon.system.http_client import HttpRequest, fetch, unverified_tls
 
-_TIMEOUT_S = 10.0
-CHANGE_TIMEOUT_S = 65.0  # the daemon itself gives up after a minute
+TIMEOUT_S = 10.0
 
 
 class AwayError(LookoutError):
@@ -96,7 +93,7 @@ class DaemonApi:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        timeout_s: float = _TIMEOUT_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> Answer:
         """The answer, whatever its status.
 
@@ -119,27 +116,3 @@ class DaemonApi:
             reason = named or str(error) or type(error).__name__
             raise AwayError(f"the HTTP API of {address.name} does not answer: {reason}") from error
         return Answer(answer.status, answer.headers, answer.content)
-
-
-class Requests:
-    """Requests from the event loop: so many at once to each daemon. One that does not answer keeps no other waiting."""
-
-    def __init__(self, at_once: int) -> None:
-        self._at_once = at_once
-        self._limiters: dict[DaemonApi, CapacityLimiter] = {}
-
-    async def send(
-        self,
-        api: DaemonApi,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        timeout_s: float = _TIMEOUT_S,
-    ) -> Answer:
-        """See `DaemonApi.request`."""
-        limiter = self._limiters.get(api) or self._limiters.setdefault(api, CapacityLimiter(self._at_once))
-        send = partial(api.request, method, path, query=query, headers=headers, body=body, timeout_s=timeout_s)
-        return await to_thread.run_sync(send, limiter=limiter)
