@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from daemon.errors import ConfigError
 from daemon.geometry import area_of, length_of, touching_edges
 from daemon.rule_config import Corner, ObjectConfig, RuleConfig, ZoneConfig
-from daemon.schedule import Schedule
+from daemon.schedule import schedule_problem
 
 MAX_RULES = 64
 _SMALLEST = 1e-6  # share of the picture's area, or of its size
@@ -54,18 +54,9 @@ def _problems(rule: RuleConfig) -> Iterator[str]:
 
 
 def _problems_of_schedule(rule: RuleConfig) -> Iterator[str]:
-    if rule.active is None:
-        if rule.timezone is not None:
-            yield "timezone: is for `active`, which is not set"
-        return
-    if rule.timezone is None:
-        yield "active: needs a `timezone` beside it, such as Europe/Berlin"
-        return
-    try:
-        Schedule(rule.active, rule.timezone)
-    except ValueError as error:
-        key = "timezone" if "time zone" in str(error) else "active"
-        yield f"{key}: {error}"
+    problem = schedule_problem(rule.active, rule.timezone)
+    if problem is not None:
+        yield problem
 
 
 def problems_of_coordinates(

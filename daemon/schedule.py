@@ -95,3 +95,16 @@ def _holds(part: _Part, day: int, minute: int) -> bool:
     if begin < end:
         return day in days and begin <= minute < end
     return (day in days and minute >= begin) or ((day - 1) % 7 in days and minute < end)
+
+
+def schedule_problem(times: str | None, zone: str | None) -> str | None:
+    """What is wrong with the keys `active` and `timezone`; None if nothing is."""
+    if times is None:
+        return None if zone is None else "timezone: is for `active`, which is not set"
+    if zone is None:
+        return "active: needs a `timezone` beside it, such as Europe/Berlin"
+    try:
+        Schedule(times, zone)
+    except ValueError as error:
+        return f"{'timezone' if 'time zone' in str(error) else 'active'}: {error}"
+    return None

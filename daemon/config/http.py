@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -56,7 +57,7 @@ class HttpConfig(Section, frozen=True):
 
 
 class DaemonConfig(Section, frozen=True):
-    """A daemon that the page shows; at least one of `endpoint` and `http`."""
+    """A daemon that the page shows, or whose messages the bridge passes on; at least one of `endpoint` and `http`."""
 
     name: SourceId
     """letters, digits, '_', '.', '-'"""
@@ -71,7 +72,7 @@ class DaemonConfig(Section, frozen=True):
     server_key: str | None = None
     """for CURVE: 40 characters, or the .key file"""
     secret_key_file: Path | None = None
-    """for CURVE: the page's own key"""
+    """for CURVE: the own key of who asks"""
 
 
 class DashboardConfig(Section, frozen=True):
@@ -129,15 +130,26 @@ def check_dashboard(page: DashboardConfig) -> None:
     _check_tokens(page.tokens, "dashboard")
     if not is_loopback(page.host) and not page.tokens:
         raise ConfigError(f"dashboard.host: {page.host} can be reached by the whole network: set dashboard.tokens")
-    for index, row in enumerate(page.daemons):
-        where = f"dashboard.daemons[{index}]"
+    check_daemons(page.daemons, "dashboard.daemons")
+
+
+def check_daemons(daemons: Sequence[DaemonConfig], key: str) -> None:
+    """
+    Args:
+        key: under which they stand.
+
+    Raises:
+        ConfigError: one cannot be reached, or a name is used twice.
+    """
+    for index, row in enumerate(daemons):
+        where = f"{key}[{index}]"
         if row.endpoint is None and row.http is None:
             raise ConfigError(f"{where}: set endpoint, http, or both")
         if row.token is not None and row.token_file is not None:
             raise ConfigError(f"{where}: set one of token and token_file")
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", row.name):
             raise ConfigError(f"{where}.name: {row.name!r} may hold letters, digits, '_', '.' and '-' only")
-        if row.name in [other.name for other in page.daemons[:index]]:
+        if row.name in [other.name for other in daemons[:index]]:
             raise ConfigError(f"{where}.name: {row.name!r} is used twice; each daemon needs its own")
 
 

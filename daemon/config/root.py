@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from daemon.batch_config import BatchConfig, check_batch
+from daemon.config.bridge import BridgeConfig, check_bridge
 from daemon.config.events import EventsConfig, check_events
 from daemon.config.http import DashboardConfig, HttpConfig, check_dashboard, check_http
 from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig, check_names
@@ -97,6 +98,8 @@ class Config(Section, frozen=True, kw_only=True):
     """the page, `lookout dashboard` or `lookout run --dashboard`: docs/dashboard.md"""
     record: RecordConfig = RecordConfig()
     """video of cameras on disk, as they send it: docs/recording.md"""
+    bridge: BridgeConfig = BridgeConfig()
+    """events and states to MQTT, Kafka, a phone and so on, by `lookout bridge`: docs/bridges.md"""
     fleet: FleetConfig = FleetConfig()
     """several daemons, on one host or many, share their sources: docs/fleet.md"""
     batch: BatchConfig = BatchConfig()
@@ -155,6 +158,17 @@ class Config(Section, frozen=True, kw_only=True):
         return self.tracking if own or (own is None and self.tracking.enabled) else None
 
 
+class BridgeFile(Section, frozen=True):
+    """A file for `lookout bridge` alone, on a machine without a daemon."""
+
+    bridge: BridgeConfig
+    """as in `Config`"""
+    http: HttpConfig = HttpConfig()
+    """as in `Config`: host and tokens of bridge.port"""
+    log: LogConfig = LogConfig()
+    """as in `Config`"""
+
+
 class PageConfig(Section, frozen=True):
     """A file for `lookout dashboard` alone, on a machine without a daemon."""
 
@@ -198,6 +212,7 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     check_dashboard(config.dashboard)
     check_record(config.record)
     check_playback(config.record, config.http)
+    check_bridge(config.bridge, config.http)
     return config
 
 

@@ -130,7 +130,7 @@ def as_yaml(value: object) -> str:
         return f"{value:.15g}"
     text = str(value) if isinstance(value, Path) else value
     assert isinstance(text, str)
-    return text if yaml.safe_load(text) == text and " " not in text else json.dumps(text)
+    return text if " " not in text and yaml.safe_load(text) == text else json.dumps(text)
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -1,0 +1,1 @@
+"""How a record or a frame is written down for others."""

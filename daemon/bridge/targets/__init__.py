@@ -1,0 +1,1 @@
+"""A file for each type of target. Each loads its library when it is opened."""
