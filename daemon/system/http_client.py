@@ -39,11 +39,13 @@ class HttpRequest(NamedTuple):
 class HttpAnswer(NamedTuple):
     """Attributes:
     headers: names in lower case.
+    is_whole: False: the content did not come, or was too much; see `Reach.answer_bytes`.
     """
 
     status: int
     headers: Mapping[str, str]
     content: bytes
+    is_whole: bool = True
 
 
 _Limit = Callable[[socket.socket], None]
@@ -65,7 +67,8 @@ class Reach(NamedTuple):
 
     Attributes:
         lookup: the addresses of host and port, in so many seconds; those are connected to, one after the other.
-        answer_bytes: of an answer with its head, about; None: a content of 256 MiB.
+        answer_bytes: of an answer with its head, about. A content that is longer, or does not come, is left out, because
+            the status says enough. None: 256 MiB, and an answer without its content is none.
     """
 
     lookup: Callable[[str, int, float], Sequence[SocketAddress]] = system_lookup
@@ -151,11 +154,18 @@ class HttpConnection:
     def _exchanged(self, request: HttpRequest, until: float) -> HttpAnswer:
         with self._closed_by_faults():
             answer = self._made(lambda: _left(until)).answer(request)
-            content = _content(answer)
+            head = answer.status, {name.lower(): value for name, value in answer.getheaders()}
+            try:
+                content = _content(answer)
+            except (OSError, HTTPException):
+                if self._reach.answer_bytes is None:
+                    raise
+                self.close()
+                return HttpAnswer(*head, b"", is_whole=False)
             answer.close()  # or the connection takes no other request
             if answer.will_close:
                 self.close()
-            return HttpAnswer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
+            return HttpAnswer(*head, content)
 
     def _made(self, left: Callable[[], float]) -> _Http:
         http = self._http = self._http or _Http(self.address, self._tls, self._reach)

@@ -254,9 +254,14 @@ def test_a_caller_looks_up_names_and_is_told_how_long_it_may() -> None:
 
 
 def endless_head(server: Server, end: socket.socket) -> None:
-    end.sendall(b"HTTP/1.1 200 OK\r\n")
+    end.sendall(b"HTTP/1.1 200 OK\r\nX: ")
     while not server.ending.is_set():
-        end.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" if server.requests % 2 else b"X: %s\r\n" % bytes(1000))
+        end.sendall(b"x" * 60_000 + b"\r\nX: ")
+
+
+def endless_interim(server: Server, end: socket.socket) -> None:
+    while not server.ending.is_set():
+        end.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 def endless_content(server: Server, end: socket.socket) -> None:
@@ -265,12 +270,22 @@ def endless_content(server: Server, end: socket.socket) -> None:
         end.sendall(bytes(65536))
 
 
-@pytest.mark.parametrize("answer", [endless_head, endless_content])
-def test_an_answer_has_no_more_bytes_than_the_caller_takes(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [endless_head, endless_interim])
+def test_a_head_has_no_more_bytes_than_the_caller_takes(answer: Answer) -> None:
     with served(answer) as server:
         connection = HttpConnection(server.address, None, Reach(answer_bytes=1 << 16))
-        with pytest.raises(HTTPException):
+        with pytest.raises(HTTPException, match="65536 bytes"):
             connection.exchange(ASK, monotonic() + LONG_S)
+
+
+@pytest.mark.parametrize(("answer", "limit_s"), [(endless_content, LONG_S), (slow_content, 0.2), (slow_chunks, 0.2)])
+def test_a_content_that_is_too_much_leaves_the_status(answer: Answer, limit_s: float) -> None:
+    with served(answer) as server:
+        connection = HttpConnection(server.address, None, Reach(answer_bytes=1 << 16))
+        found = connection.exchange(ASK, monotonic() + limit_s)
+        assert (found.status, found.content, found.is_whole) == (200, b"", False)
+        with pytest.raises(ConnectionError):  # what follows would be read as the next answer
+            _ = connection.raw_socket
 
 
 def test_a_request_that_may_not_be_repeated_is_sent_once() -> None:
