@@ -9,12 +9,14 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import TimeoutError as NotFoundYetError
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from time import monotonic
+from typing import Any
 from urllib.parse import urlsplit
 
 from daemon.bridge.port import AwayError
@@ -72,7 +74,7 @@ class PushClient:
         self.server = server
         self._networks, self._names = Networks(target.allow), names
         self._may_be_read = target.allow_plaintext
-        self._is_closed = threading.Event()
+        self._is_closed, self._is_used = threading.Event(), threading.Lock()
         tls = _tls(target.name, target.ca_file) if server.is_https else None
         self._http = HttpConnection((server.host, server.port), tls, Reach(self._addresses, _ANSWER_BYTES))
 
@@ -84,10 +86,8 @@ class PushClient:
         Raises:
             AwayError: there is no connection; says why.
         """
-        try:
+        with self._used():
             self._http.open(until)
-        except (OSError, HTTPException) as error:
-            raise AwayError(f"{self.server.shown}: {_reason(error)}") from error
 
     def exchange(self, request: HttpRequest, until: float) -> HttpAnswer:
         """The answer, whatever its status. The request is sent once.
@@ -98,16 +98,28 @@ class PushClient:
         """
         if len(request.body) > MAX_BODY:
             raise RefusedError(f"a request of {len(request.body)} bytes; at most {MAX_BODY} are sent")
-        self._http.drop_stale()
-        try:
+        with self._used():
+            self._http.drop_stale()
             return self._http.exchange(request, until, repeats=False)
-        except (OSError, HTTPException) as error:
-            raise AwayError(f"{self.server.shown}: {_reason(error)}") from error
 
     def close(self) -> None:
         """End a request that hangs, too."""
         self._is_closed.set()
         self._http.interrupt()
+        if self._is_used.acquire(blocking=False):  # otherwise the request closes it at its end
+            self._http.close()
+            self._is_used.release()
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        with self._is_used:
+            try:
+                yield
+            except (OSError, HTTPException) as error:
+                raise AwayError(f"{self.server.shown}: {_reason(error)}") from error
+            finally:
+                if self._is_closed.is_set():
+                    self._http.close()
 
     def _addresses(self, host: str, port: int, left_s: float) -> Sequence[SocketAddress]:
         """The addresses of the name, if each may be connected to."""
@@ -148,20 +160,15 @@ def _tls(name: str, ca_file: Path | None) -> ssl.SSLContext:
 
 def _reason(error: OSError | HTTPException) -> str:
     """In words, without anything that the server has said."""
-    if isinstance(error, _NotAdmittedError):
-        return str(error)
-    if isinstance(error, TimeoutError):
-        return "does not answer in time"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {printable(error.verify_message)}"
-    if isinstance(error, ssl.SSLError):
-        return f"TLS fails: {error.reason or 'the connection ends'}"
-    if isinstance(error, socket.gaierror):
-        return "its name is not known"
-    if isinstance(error, ConnectionError):  # RemoteDisconnected is one as well
-        return error.strerror or "closed the connection without an answer"
-    if isinstance(error, IncompleteRead):
-        return "the answer ends early"
-    if isinstance(error, OSError):
-        return error.strerror or "cannot be reached"
-    return f"what answers is no HTTP, or more than {_ANSWER_BYTES >> 10} KiB"
+    words: dict[type[Exception], Callable[[Any], str]] = {
+        _NotAdmittedError: str,
+        TimeoutError: lambda _: "does not answer in time",
+        ssl.SSLCertVerificationError: lambda found: f"its certificate is refused: {printable(found.verify_message)}",
+        ssl.SSLError: lambda found: f"TLS fails: {found.reason or 'the connection ends'}",
+        socket.gaierror: lambda _: "its name is not known",
+        ConnectionError: lambda found: found.strerror or "closed the connection without an answer",
+        IncompleteRead: lambda _: "the answer ends early",
+        OSError: lambda found: found.strerror or "cannot be reached",
+        HTTPException: lambda _: f"what answers is no HTTP, or more than {_ANSWER_BYTES >> 10} KiB",
+    }
+    return next(told(error) for kind, told in words.items() if isinstance(error, kind))

@@ -11,7 +11,7 @@ from daemon.bridge.records import Delivery, Figure
 from daemon.bridge.states import StateBoard
 
 _TURN_S = 1.0  # after which the rest of a batch comes in another call
-_MOST_S = 10.0  # of a call
+MOST_S = 10.0  # of a call
 
 
 class PushConnection:
@@ -32,7 +32,7 @@ class PushConnection:
             if now - begun > _TURN_S:
                 break
             try:
-                self._pusher.push(delivery, min(now + self._timeout_s, begun + _MOST_S))
+                self._pusher.push(delivery, min(now + self._timeout_s, begun + MOST_S))
             except RefusedError as error:
                 results.append(str(error))
             except AwayError as error:
