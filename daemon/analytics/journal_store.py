@@ -11,9 +11,10 @@ from pathlib import Path
 
 import structlog
 
-from daemon.analytics.journal_file import DamagedError, JournalFile, remove_leftovers, replace_damaged
+from daemon.analytics.journal_file import JournalFile
 from daemon.analytics.totals import Key
 from daemon.clock import Clock
+from daemon.system.database import DamagedError, remove_leftovers, replace_damaged
 from daemon.system.database_lock import Lock
 from lookoutd.messages import Event
 

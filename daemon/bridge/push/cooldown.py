@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TypeVar
 
 import msgspec
 
 from daemon.bridge.records import Record
 from lookoutd.messages import Event
 
-_MOST = 10_000  # pairs, and records, that are remembered
+_MOST = 10_000  # pairs of source and rule that are remembered
 
 
 class Cooldown:
@@ -24,32 +23,20 @@ class Cooldown:
     def __init__(self, seconds: float) -> None:
         self._ns = round(seconds * 1e9)
         self._last: OrderedDict[tuple[str, ...], int] = OrderedDict()
-        self._admitted: OrderedDict[str, None] = OrderedDict()
 
     def admits(self, record: Record) -> bool:
-        """Whether it is told. The answer for a record is the same when it comes again. Notices and losses always are:
-        each tells a change."""
-        if not self._ns or record.kind in ("status", "loss") or record.id in self._admitted:
+        """Whether it is told; asked once for each. Notices and losses always are: each tells a change."""
+        if not self._ns or record.kind in ("status", "loss"):
             return True
         key = record.kind, record.daemon, record.source, _rule(record)
         last = self._last.get(key)
         if last is not None and abs(record.at - last) < self._ns:
             return False
-        _keep(self._last, key, record.at if last is None else max(last, record.at))
-        _keep(self._admitted, record.id, None)
+        self._last[key] = record.at if last is None else max(last, record.at)
+        self._last.move_to_end(key)
+        if len(self._last) > _MOST:
+            self._last.popitem(last=False)
         return True
-
-
-Kept = TypeVar("Kept")
-Key = TypeVar("Key")
-
-
-def _keep(rows: OrderedDict[Key, Kept], key: Key, value: Kept) -> None:
-    """As the newest of a bounded number."""
-    rows[key] = value
-    rows.move_to_end(key)
-    if len(rows) > _MOST:
-        rows.popitem(last=False)
 
 
 def _rule(record: Record) -> str:
