@@ -42,8 +42,8 @@ Open = Callable[[TargetConfig, TargetContext], Connection]
 class Pictures(Protocol):
     """The pictures of events, from the daemons."""
 
-    def get(self, record: Record, seconds: float) -> Picture:
-        """Wait so long at most."""
+    def get(self, record: Record, seconds: float) -> Picture | None:
+        """Wait so long at most; None where no picture is to be expected."""
         ...
 
 
