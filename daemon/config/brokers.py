@@ -134,7 +134,7 @@ def kafka_option_problems(options: Mapping[str, Secret], places: list[Place], al
         elif name.startswith("test.") or name.endswith(("_cb", "on_delivery", "logger")):
             yield f"options.{name}: is not an option of a target"
     if options.get("partitioner", Secret("")).reveal() == "random":
-        yield "options.partitioner: random would mix the order of a source's events: leave it out, or choose another one"
+        yield "options.partitioner: random would mix the order of a source's events: choose another one"
     protocol = options.get("security.protocol", Secret("plaintext")).reveal().lower()
     if protocol in _PLAIN and not allowed and not all(place.is_here for place in places):
         secure = "SASL_SSL" if protocol.startswith("sasl") or "sasl.mechanism" in options else "SSL"

@@ -115,6 +115,11 @@ class NatsConnection:
     def _shown(self) -> str:
         return ", ".join(nats_place(server.reveal()).shown for server in self._target.servers)
 
+    def _used(self) -> Client:
+        if self._client is None or self._reason is not None:
+            raise AwayError(self._reason or "the connection is closed")
+        return self._client
+
     async def _open(self, name: str) -> None:
         """Connect to the first server that takes the login."""
         failures: list[str] = []
@@ -205,7 +210,7 @@ class NatsConnection:
         return group
 
     async def _send(self, message: Outgoing, before: str) -> asyncio.Future[Msg]:
-        assert self._client is not None
+        client = self._used()
         self._sent += 1
         token = str(self._sent)
         answer: asyncio.Future[Msg] = self._loop.create_future()
@@ -214,10 +219,8 @@ class NatsConnection:
         if before:
             headers["Nats-Expected-Last-Msg-Id"] = before
         try:
-            if self._reason is not None:
-                raise AwayError(self._reason)
-            await self._client.publish(message.topic, message.encoded.body, f"{self._inbox}.{token}", headers)
-        except (MaxPayloadError, AwayError) as error:
+            await client.publish(message.topic, message.encoded.body, f"{self._inbox}.{token}", headers)
+        except MaxPayloadError as error:
             answer.set_exception(error)
         return answer
 
@@ -252,10 +255,10 @@ class NatsConnection:
         return True
 
     async def _show(self, rows: Sequence[tuple[str, Figure, Encoded]]) -> int:
-        assert self._client is not None
+        client = self._used()
         for subject, _, part in rows:
             with suppress(MaxPayloadError):
-                await self._client.publish(subject, part.body, headers=_headers(part))
+                await client.publish(subject, part.body, headers=_headers(part))
         return len(rows)
 
     async def _end(self) -> None:
