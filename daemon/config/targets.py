@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
+from daemon.config.brokers import kafka_option_problems, kafka_place, nats_place, plaintext_problem, redis_place
 from daemon.config.models import is_name
 from daemon.config.networks import networks_problem
 from daemon.config.push_checks import (
@@ -144,8 +145,22 @@ class KafkaTarget(WireBase, frozen=True, tag="kafka", kw_only=True):
     options: dict[str, Secret] = {}
     """librdkafka's own, such as {security.protocol: SASL_SSL, sasl.mechanism: SCRAM-SHA-512, sasl.username: lookout,
     sasl.password: "${KAFKA_PASSWORD}"}"""
+    password_file: Path | None = None
+    """or the file that holds sasl.password, read at each connection"""
     allow_plaintext: bool = False
     """to another machine without TLS"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        places = []
+        for index, broker in enumerate(self.brokers):
+            try:
+                places.append(kafka_place(broker))
+            except ValueError as error:
+                yield f"brokers[{index}]: {error}"
+        if self.password_file is not None and "sasl.password" in self.options:
+            yield "password_file: options has sasl.password as well: leave one of them out"
+        yield from kafka_option_problems(self.options, places, self.allow_plaintext)
 
 
 class NatsTarget(WireBase, frozen=True, tag="nats", kw_only=True):
@@ -159,12 +174,37 @@ class NatsTarget(WireBase, frozen=True, tag="nats", kw_only=True):
     """of the server"""
     password: Secret | None = None
     """likewise"""
+    password_file: Path | None = None
+    """or the file that holds it, read at each connection"""
     credentials_file: Path | None = None
     """or a .creds file, read at each connection"""
     ca_file: Path | None = None
     """PEM; null: the system's"""
+    certificate_file: Path | None = None
+    """PEM, the bridge's own, with key_file"""
+    key_file: Path | None = None
+    """PEM"""
     allow_plaintext: bool = False
     """nats:// to another machine"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        for index, server in enumerate(self.servers):
+            try:
+                place = nats_place(server.reveal())
+            except ValueError as error:
+                yield f"servers[{index}]: {error}"
+                continue
+            refusal = plaintext_problem(place, f"servers[{index}]", "tls://")
+            if refusal and not self.allow_plaintext:
+                yield refusal
+        yield from _login_problems(self)
+        if self.credentials_file is not None and (self.user or self.password or self.password_file):
+            yield "credentials_file: is given beside user and password: leave one of them out"
+        for bad in (" ", "\t", "*", ">", ".."):
+            if bad in self.subject or self.subject.startswith(".") or self.subject.endswith("."):
+                yield f"subject: {self.subject!r} is no subject to publish to: write names between single dots"
+                return
 
 
 class RedisTarget(WireBase, frozen=True, tag="redis", kw_only=True):
@@ -180,12 +220,38 @@ class RedisTarget(WireBase, frozen=True, tag="redis", kw_only=True):
     """or the file that holds it, read at each connection"""
     ca_file: Path | None = None
     """PEM; null: the system's"""
+    certificate_file: Path | None = None
+    """PEM, the bridge's own, with key_file"""
+    key_file: Path | None = None
+    """PEM"""
     allow_plaintext: bool = False
     """redis:// to another machine"""
     stream: Topic = "lookout:{kind}"
     """{kind}, {source} and {daemon} are replaced"""
     max_length: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 100_000
     """entries that a stream keeps, about"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        try:
+            place = redis_place(self.url.reveal())
+        except ValueError as error:
+            yield f"url: {error}"
+            return
+        refusal = plaintext_problem(place, "url", "rediss://")
+        if refusal and not self.allow_plaintext:
+            yield refusal
+        yield from _login_problems(self)
+        if self.user is not None and self.password is None and self.password_file is None:
+            yield "user: is given without password: set password or password_file"
+
+
+def _login_problems(target: NatsTarget | RedisTarget) -> Iterator[str]:
+    if target.password is not None and target.password_file is not None:
+        yield "password_file: is given beside password: leave one of them out"
+    if (target.certificate_file is None) != (target.key_file is None):
+        missing = "key_file" if target.key_file is None else "certificate_file"
+        yield f"{missing}: is missing: certificate_file and key_file belong together"
 
 
 class PushBase(TargetBase, frozen=True, kw_only=True):
