@@ -71,12 +71,15 @@ class PushServer:
 
     Args:
         certificate: PEM files of certificate and key, for TLS.
+        port: 0 for any.
 
     Attributes:
         asked: so far, in order.
     """
 
-    def __init__(self, answer: Answer = lambda _: Reply(), certificate: tuple[Path, Path] | None = None) -> None:
+    def __init__(
+        self, answer: Answer = lambda _: Reply(), certificate: tuple[Path, Path] | None = None, port: int = 0
+    ) -> None:
         self.answer, self.asked = answer, list[Asked]()
         self._came = threading.Condition()
         self.is_https = certificate is not None
@@ -102,7 +105,7 @@ class PushServer:
 
             def log_message(self, *_: object) -> None: ...
 
-        self._listener = _Listener(("127.0.0.1", 0), Handler)
+        self._listener = _Listener(("127.0.0.1", port), Handler)
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)
