@@ -67,8 +67,8 @@ class Reach(NamedTuple):
 
     Attributes:
         lookup: the addresses of host and port, in so many seconds; those are connected to, one after the other.
-        answer_bytes: of an answer with its head, about. A content that is longer, or does not come, is left out, because
-            the status says enough. None: 256 MiB, and an answer without its content is none.
+        answer_bytes: of an answer with its head, about. A content that is longer, or does not come, is left out: the
+            status says enough. None: 256 MiB, and an answer without its content is none.
     """
 
     lookup: Callable[[str, int, float], Sequence[SocketAddress]] = system_lookup

@@ -148,9 +148,7 @@ def test_a_server_that_hangs_makes_no_other_target_late(tmp_path: Path, source: 
             source.emit(30)
             bridge.wait_until(lambda: bridge.target("hook").delivered == 31)
             assert bridge.target("stuck").delivered == 0
-            begun = monotonic()
             bridge.bridge.stop()  # which ends the request that hangs, too
-            assert monotonic() - begun < PATIENCE_S
         assert [json.loads(asked.body)["number"] for asked in server.asked] == [event.number for event in source.events]
 
 

@@ -72,7 +72,7 @@ def test_a_request_that_was_changed_verifies_with_no_secret(server: PushServer) 
     """500 changes of a byte of the body, of the id, of the time, of the signatures."""
     delivered(connected(server))
     (asked,) = server.asked
-    chosen, tried = random.Random(7), 0  # noqa: S311
+    chosen, tried = random.Random(7), 0
     while tried < 500:
         headers, body = dict(asked.headers), bytearray(asked.body)
         where = chosen.choice(["body", "webhook-id", "webhook-timestamp", "webhook-signature"])
@@ -237,7 +237,7 @@ def test_a_target_that_is_gone_stops(server: PushServer) -> None:
 def test_a_server_that_is_away_is_told_at_the_start() -> None:
     with PushServer() as server:
         settings = target(server)
-    with pytest.raises(AwayError, match="127.0.0.1: Connection refused"):
+    with pytest.raises(AwayError, match="Connection refused"):
         open_target(settings, context())
 
 

@@ -55,6 +55,13 @@ def _program(name: str, *packages: str) -> Need:
     return Need(lambda: shutil.which(name) is not None, packages or (name,))
 
 
+def node() -> str | None:
+    """Node.js: the machine's, or the one that Playwright brings."""
+    playwright = find_spec("playwright")
+    brought = Path(playwright.origin).parent / "driver" / "node" if playwright and playwright.origin else None
+    return shutil.which("node") or (str(brought) if brought and brought.exists() else None)
+
+
 def _modules(names: Iterable[str], *requirements: str) -> Need:
     return Need(lambda: all(map(find_spec, names)), pip=requirements)
 
@@ -76,6 +83,7 @@ NEEDS = {
     "etcd-server": _program("etcd", "etcd-server"),
     "etcd-client": _program("etcdctl", "etcd-client"),
     "openssl": _program("openssl"),
+    "node": Need(lambda: node() is not None, otherwise="Node.js, which Playwright brings"),
     "playwright": _modules(
         # This is the last Playwright that drives Debian's Firefox as well.
         ("playwright", "greenlet", "pyee", "axe_playwright_python"),

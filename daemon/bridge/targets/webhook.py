@@ -39,7 +39,7 @@ _Fields = dict[str, msgspec.Raw]
 def connect(target: WebhookTarget, context: TargetContext, names: Names = SYSTEM) -> PushConnection:
     """See `daemon.bridge.targets.opening.open_target`."""
     webhook = _Webhook(target, context.clock, names)
-    webhook.open(min(target.timeout_s, _OPEN_S))
+    webhook.reach(min(target.timeout_s, _OPEN_S))
     return PushConnection(webhook, target.timeout_s)
 
 
@@ -50,8 +50,8 @@ class _Webhook:
         _keys(target, ConfigError)  # a mistake is told at once
         self._client = PushClient(target, server_of(target.url.reveal()), names)
 
-    def open(self, limit_s: float) -> None:
-        self._client.open(monotonic() + limit_s)
+    def reach(self, limit_s: float) -> None:
+        self._client.reach(monotonic() + limit_s)
 
     def push(self, delivery: Delivery, until: float) -> None:
         """A record that the format leaves out is confirmed."""
