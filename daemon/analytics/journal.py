@@ -16,14 +16,15 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from daemon.analytics.journal_file import DamagedError, Query, check_owner, read
-from daemon.analytics.journal_lock import NO_ROOM, Lock
+from daemon.analytics.journal_file import Query, check_owner, read
 from daemon.analytics.journal_store import UNWRITABLE, Earlier, JournalStore, check_path, is_writable, reason_of
 from daemon.analytics.totals import Key
 from daemon.clock import Bell
 from daemon.config.events import EventsConfig
 from daemon.errors import ConfigError, LookoutError
 from daemon.lifecycle import ThreadPart
+from daemon.system.database import DamagedError
+from daemon.system.database_lock import NO_ROOM, Lock
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Pulse
 from lookoutd.messages import Event
@@ -228,7 +229,7 @@ def try_journal(config: EventsConfig, *, alone: bool = True) -> None:
     with suppress(sqlite3.Error, DamagedError):  # a damaged one is replaced
         check_owner(path)
     if alone and Lock.path_of(path).exists():
-        Lock(path).close()
+        Lock(path, "events.journal").close()
 
 
 def _refuse(reason: str | None) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -13,21 +12,16 @@ from urllib.parse import quote
 import msgspec
 
 from daemon.analytics.totals import Key
-from daemon.errors import ConfigError
+from daemon.system.database import WAIT_S, DamagedError, Database, Form, damage_found, tables_of
 from lookoutd.messages import Event
 
-DAMAGED = ".damaged"  # behind the name of a database that was replaced
-_APPLICATION = 0x4C4F4F4B  # marks the file as a journal
-_VERSION = 1
-_WAIT_S = 2.0  # for a lock of another program that reads the file
-_WAL_BYTES = 4 << 20
-_CHECKED_BYTES = 256 << 20  # a larger file is not checked at the start, which would take seconds
 _TABLES = (
     "CREATE TABLE events (number INTEGER PRIMARY KEY, recorded_at INTEGER NOT NULL, source TEXT NOT NULL,"
     " kind TEXT NOT NULL, rule TEXT, message TEXT NOT NULL)",
     "CREATE TABLE totals (key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
 )
+_FORM = Form("events.journal", 0x4C4F4F4B, 1, _TABLES)
 _RESERVE = 1_000_000  # numbers; a disk that takes nothing for longer leaves those of the clock, a thousand a second
 _RESERVE_NUMBERS = "INSERT INTO facts VALUES ('reserved', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _GROW = "INSERT INTO totals VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET count = count + excluded.count"
@@ -35,10 +29,6 @@ _DELETE_OLDEST = "DELETE FROM events WHERE number IN (SELECT number FROM events 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Event).decode
 _decode_key = msgspec.json.Decoder(Key).decode
-
-
-class DamagedError(Exception):
-    """The file is no database, or a damaged one."""
 
 
 @dataclass(frozen=True)
@@ -84,23 +74,21 @@ class JournalFile:
     """
 
     def __init__(self, path: Path, now: int) -> None:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))  # SQLite would let everybody read it
-        self._db = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+        self._db = Database(path, _FORM)
         try:
-            with _damage_found():
-                self._prepare(path, now)
-                ((rows, last),) = self._db.execute("SELECT count(*), max(number) FROM events")
-                ((self.since,),) = self._db.execute("SELECT value FROM facts WHERE name = 'since'")
-                ((reserved,),) = self._db.execute("SELECT max(value) FROM facts WHERE name = 'reserved'")
+            self._begin(now)
+            with self._db.reading() as db:
+                ((rows, last),) = db.execute("SELECT count(*), max(number) FROM events")
+                ((self.since,),) = db.execute("SELECT value FROM facts WHERE name = 'since'")
+                ((reserved,),) = db.execute("SELECT max(value) FROM facts WHERE name = 'reserved'")
         except BaseException:
             self._db.close()
             raise
         self.rows, self.last, self.reserved = int(rows), int(last or 0), int(reserved or 0)
-        self._stat = os.stat(path)
 
     def totals(self) -> dict[Key, int]:
-        with _damage_found():
-            return {_decode_key(key): int(count) for key, count in self._db.execute("SELECT key, count FROM totals")}
+        with self._db.reading() as db, _undecodable_found():
+            return {_decode_key(key): int(count) for key, count in db.execute("SELECT key, count FROM totals")}
 
     def append(self, events: Sequence[Event], grown: Mapping[Key, int], now: int, max_rows: int) -> None:
         """Add events, and numbers to totals, in one transaction; the oldest events beyond the limit go.
@@ -113,7 +101,7 @@ class JournalFile:
         gone = max(0, self.rows + len(rows) - max_rows)
         last = max([self.last, *(event.number for event in events)])
         reserved = last + _RESERVE if last > self.reserved - _RESERVE // 2 else self.reserved
-        with self._transaction() as db:
+        with self._db.transaction() as db:
             if reserved != self.reserved:
                 db.execute(_RESERVE_NUMBERS, (reserved,))
             db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
@@ -129,7 +117,7 @@ class JournalFile:
         Raises:
             DamagedError, sqlite3.Error: nothing was changed.
         """
-        with self._transaction() as db:
+        with self._db.transaction() as db:
             db.execute(_RESERVE_NUMBERS, (first + _RESERVE,))
         self.reserved = first + _RESERVE
 
@@ -139,7 +127,7 @@ class JournalFile:
         Raises:
             DamagedError, sqlite3.Error: nothing was changed.
         """
-        with self._transaction() as db:
+        with self._db.transaction() as db:
             first = "SELECT number FROM events WHERE recorded_at >= ? ORDER BY number LIMIT 1"
             found = db.execute(first, (before,)).fetchone()
             end = found[0] if found else self.last + 1
@@ -147,11 +135,8 @@ class JournalFile:
         self.rows -= gone
 
     def is_at(self, path: Path) -> bool:
-        """Whether the file is still at the path: SQLite goes on writing to one that was removed."""
-        try:
-            return os.path.samestat(os.stat(path), self._stat)
-        except OSError:
-            return False
+        """See `Database.is_at`."""
+        return self._db.is_at(path)
 
     def set_totals(self, since: int, totals: Mapping[Key, int]) -> None:
         """Replace all totals, and the time since when they count.
@@ -159,7 +144,7 @@ class JournalFile:
         Raises:
             DamagedError, sqlite3.Error: nothing was changed.
         """
-        with self._transaction() as db:
+        with self._db.transaction() as db:
             db.execute("UPDATE facts SET value = ? WHERE name = 'since'", (since,))
             db.execute("DELETE FROM totals")
             db.executemany(_GROW, [(_encode(key).decode(), count) for key, count in totals.items()])
@@ -167,34 +152,9 @@ class JournalFile:
     def close(self) -> None:
         self._db.close()
 
-    def _prepare(self, path: Path, now: int) -> None:
-        db, tables = self._db, _tables_of(self._db, path)
-        if tables and path.stat().st_size <= _CHECKED_BYTES:
-            ((state,),) = db.execute("PRAGMA quick_check(1)")
-            if state != "ok":
-                raise DamagedError(state)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")  # a kill loses nothing; a power cut loses the last transactions
-        db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
-        if not tables:
-            with self._transaction():
-                for statement in _TABLES:
-                    db.execute(statement)
-                db.execute("INSERT INTO facts VALUES ('since', ?)", (now,))
-                db.execute(f"PRAGMA application_id = {_APPLICATION}")
-                db.execute(f"PRAGMA user_version = {_VERSION}")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _damage_found():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):  # SQLite has rolled back already
-                    self._db.execute("ROLLBACK")
-                raise
+    def _begin(self, now: int) -> None:
+        with self._db.transaction() as db:
+            db.execute("INSERT INTO facts VALUES ('since', ?) ON CONFLICT (name) DO NOTHING", (now,))
 
 
 def check_owner(path: Path) -> None:
@@ -206,28 +166,12 @@ def check_owner(path: Path) -> None:
         sqlite3.Error: it cannot be read now.
     """
     if path.exists():
-        with closing(_opened_for_reading(path)) as db, _damage_found():
-            _tables_of(db, path)
-
-
-def _tables_of(db: sqlite3.Connection, path: Path) -> int:
-    """The number of tables.
-
-    Raises:
-        ConfigError: the file belongs to something else.
-    """
-    ((application,),) = db.execute("PRAGMA application_id")
-    ((version,),) = db.execute("PRAGMA user_version")
-    ((tables,),) = db.execute("SELECT count(*) FROM sqlite_master")
-    if tables and application != _APPLICATION:
-        raise ConfigError(f"events.journal: {path} is a database of another program: name another file")
-    if version > _VERSION:
-        raise ConfigError(f"events.journal: {path} is of a newer Lookout: name another file")
-    return int(tables)
+        with closing(_opened_for_reading(path)) as db, damage_found():
+            tables_of(db, path, _FORM)
 
 
 def _opened_for_reading(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_WAIT_S)
+    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=WAIT_S)
 
 
 def read(path: Path, query: Query) -> list[Event]:
@@ -258,35 +202,9 @@ def read(path: Path, query: Query) -> list[Event]:
     return rows if query.since is not None else rows[::-1]
 
 
-def replace_damaged(path: Path) -> Path:
-    """Move a damaged database out of the way, over an earlier one; returns its new path.
-
-    Raises:
-        OSError: that cannot be done.
-    """
-    target = path.with_name(path.name + DAMAGED)
-    os.replace(path, target)
-    remove_leftovers(path)
-    return target
-
-
-def remove_leftovers(path: Path) -> None:
-    """Remove what SQLite keeps beside a database that is gone: a new one would be taken for the old."""
-    if path.exists():
-        return
-    for suffix in ("-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            os.unlink(f"{path}{suffix}")
-
-
 @contextmanager
-def _damage_found() -> Iterator[None]:
-    """SQLite has no class for a damaged file; the errors of everything else are of subclasses."""
+def _undecodable_found() -> Iterator[None]:
     try:
         yield
-    except sqlite3.DatabaseError as error:
-        if type(error) is sqlite3.DatabaseError or "no such table" in str(error):
-            raise DamagedError(str(error)) from error
-        raise
     except msgspec.MsgspecError as error:
         raise DamagedError(str(error)) from error

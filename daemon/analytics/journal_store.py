@@ -11,10 +11,11 @@ from pathlib import Path
 
 import structlog
 
-from daemon.analytics.journal_file import DamagedError, JournalFile, remove_leftovers, replace_damaged
-from daemon.analytics.journal_lock import Lock
+from daemon.analytics.journal_file import JournalFile
 from daemon.analytics.totals import Key
 from daemon.clock import Clock
+from daemon.system.database import DamagedError, remove_leftovers, replace_damaged
+from daemon.system.database_lock import Lock
 from lookoutd.messages import Event
 
 log = structlog.get_logger(__name__)
@@ -34,7 +35,7 @@ class JournalStore:
 
     def __init__(self, path: Path, max_rows: int, clock: Clock, on_gone: Callable[[int], None]) -> None:
         self._path, self._max_rows, self._clock, self._on_gone = path, max_rows, clock, on_gone
-        self._lock = Lock(path)
+        self._lock = Lock(path, "events.journal")
         self._file: JournalFile | None = None
         self._known: tuple[int, Counter[Key]] | None = None  # like `Earlier`, with what was added since
         self._written = 0  # events of this run in the file
@@ -68,7 +69,7 @@ class JournalStore:
         if self._file is not None:
             return None
         if not self._lock.is_at(self._path):
-            lock = Lock(self._path)
+            lock = Lock(self._path, "events.journal")
             self._lock.close()
             self._lock = lock
         try:

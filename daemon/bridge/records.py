@@ -17,11 +17,24 @@ _DECODERS = {kind: msgspec.json.Decoder(cls) for kind, cls in _TYPES.items()}
 
 
 @dataclass(frozen=True)
+class Entry:
+    """A record before it has its place in the spool; see there."""
+
+    kind: RecordKind
+    daemon: str
+    source: str
+    id: str
+    at: int
+    body: bytes
+
+
+@dataclass(frozen=True)
 class Record:
     """A message that every target is told once at least, if it wants it.
 
     Attributes:
-        position: in the spool; grows by one.
+        run: of the spool, ms since 1970 when it was opened; it grows, also where an earlier spool was lost.
+        position: in the spool; grows by one. `run` and `position` together are never used twice.
         kind: of `message`: an event of the wire, a notice, a clip, a loss.
         daemon: its name in the bridge.
         source: id; empty if it is about none.
@@ -30,6 +43,7 @@ class Record:
         body: the message as JSON.
     """
 
+    run: int
     position: int
     kind: RecordKind
     daemon: str

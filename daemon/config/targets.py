@@ -64,6 +64,16 @@ class TargetBase(Section, frozen=True, kw_only=True):
     stale_s: Annotated[float, msgspec.Meta(ge=1, le=31_536_000)] | None = None
     """what is older is not told any more, and counted as stale; null: however late"""
 
+    @property
+    def wants_pictures(self) -> bool:
+        """Of events, with them."""
+        return False
+
+    @property
+    def detections_fps(self) -> float:
+        """Of each source; 0 for none."""
+        return 0.0
+
     def problems(self) -> Iterator[str]:
         """What cannot be, each with the key and what to write instead; types say more of it."""
         if not is_name(self.name):
@@ -79,6 +89,10 @@ class WireBase(TargetBase, frozen=True, kw_only=True):
     figures_fps: Fps = 0.0
     """messages of detections a second of each source, at most once and the newest first; 0: none; onvif-mj and
     deepstream-minimal are of detections alone"""
+
+    @property
+    def detections_fps(self) -> float:
+        return self.figures_fps
 
 
 class MqttTarget(WireBase, frozen=True, tag="mqtt", kw_only=True):
@@ -180,6 +194,10 @@ class PushBase(TargetBase, frozen=True, kw_only=True):
     """PEM; null: the system's"""
     allow_plaintext: bool = False
     """http:// beyond loopback"""
+
+    @property
+    def wants_pictures(self) -> bool:
+        return self.picture
 
 
 class NtfyTarget(PushBase, frozen=True, tag="ntfy", kw_only=True):

@@ -13,12 +13,12 @@ import structlog
 
 from daemon.clock import Clock
 from daemon.dashboard.history import Tracks
-from daemon.dashboard.link import Arrived, Link, LinkState
 from daemon.dashboard.source_owners import joined
 from daemon.dashboard.source_poller import SourcePoller
 from daemon.dashboard.viewers import Selection, Viewer
 from daemon.dashboard.watched import WatchedDaemon
 from daemon.peers.addresses import DaemonAddress
+from daemon.peers.link import Arrived, Link, LinkState
 from lookoutd.epochs import Epochs
 from lookoutd.messages import (
     Clip,
@@ -41,6 +41,7 @@ _REFRESH_S = 0.5  # looks for daemons whose list of sources is out of date
 _TICK_S = 2.0
 _ANYWAY_S = 15.0  # asked this often while somebody looks
 _WITHOUT_OWNER = (b'"owner":null}', b"\xa5owner\xc0")  # how messages end, for those that need not be read
+_LINKED = ("status", "events", "counts", "metrics", "stores")
 _KINDS = {Event: "event", Counts: "counts", Metrics: "metrics"}
 
 
@@ -80,7 +81,9 @@ class Hub:
         """In the event loop: connect to all daemons."""
         self.loop = asyncio.get_running_loop()
         for name, daemon in self.daemons.items():
-            link = Link(daemon.address, self._clock, partial(self._deliver, name), partial(self._tell_state, name))
+            link = Link(
+                daemon.address, self._clock, _LINKED, partial(self._deliver, name), partial(self._tell_state, name)
+            )
             self._links[name] = link
             link.start()
         keeping = [self._keep_fresh(daemon) for daemon in self.daemons.values()]

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import msgspec
 
 from daemon.dashboard.history import Figures, Tracks
-from daemon.dashboard.link import LinkState
 from daemon.dashboard.state_log import StateLog, StateSince, StoreState
 from daemon.peers.addresses import DaemonAddress
 from daemon.peers.api import DaemonApi
+from daemon.peers.link import LinkState
 from lookoutd.messages import Counts, Event, Metrics, SourceMetrics, Status, VideoFormat
 
 _MAX_EVENTS = 500  # kept for a daemon without a journal

@@ -18,12 +18,13 @@ from typing import Any, Protocol
 import pytest
 
 from daemon.analytics import journal as module
-from daemon.analytics import journal_file
 from daemon.analytics.journal import Journal, journal_path, try_journal
-from daemon.analytics.journal_file import DAMAGED, Query, read
+from daemon.analytics.journal_file import Query, read
 from daemon.clock import SystemClock
 from daemon.config.events import EventsConfig
 from daemon.errors import ConfigError, LookoutError
+from daemon.system import database
+from daemon.system.database import DAMAGED
 from lookoutd.messages import Event
 from tests.support.clock import ManualClock
 from tests.support.daemon import PATIENCE_S, ROOT, wait_until
@@ -159,7 +160,7 @@ def test_a_journal_that_opens_late_goes_on_above_its_numbers(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Numbers of earlier runs are ahead of the clock. An event from before the journal is open may be lost."""
-    monkeypatch.setattr(journal_file, "_WAIT_S", 0.0)
+    monkeypatch.setattr(database, "WAIT_S", 0.0)
     earlier = []
     for _ in range(3):
         with Rig(path, clock) as rig:

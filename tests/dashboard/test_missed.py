@@ -10,10 +10,10 @@ import pytest
 
 from daemon.clock import SystemClock
 from daemon.dashboard.hub import Hub
-from daemon.dashboard.link import Arrived
 from daemon.dashboard.viewers import Viewer
 from daemon.dashboard.watched import Facts, FleetSource
 from daemon.peers.addresses import DaemonAddress
+from daemon.peers.link import Arrived
 from lookoutd.messages import Owner, State, Status, encoder, topic
 from tests.support.clock import ManualClock
 

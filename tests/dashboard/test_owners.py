@@ -9,9 +9,9 @@ import pytest
 
 from daemon.clock import SystemClock
 from daemon.dashboard.hub import Hub
-from daemon.dashboard.link import Arrived
 from daemon.dashboard.viewers import Selection, Viewer
 from daemon.peers.addresses import DaemonAddress
+from daemon.peers.link import Arrived
 from lookoutd.messages import Detections, Encoding, Owner, Status, encoder, topic
 from tests.daemon.test_messages import MESSAGE
 

@@ -19,8 +19,8 @@ import pytest
 import zmq
 
 from daemon.config.http import DashboardConfig
-from daemon.dashboard import link
 from daemon.dashboard import live as live_video
+from daemon.peers import subscription
 from daemon.peers.addresses import DaemonAddress
 from lookoutd.messages import Packets, decode, topic
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, wait_until
@@ -301,8 +301,8 @@ def test_it_ends_under_its_viewers(served: Served) -> None:
 
 def test_a_daemon_that_stands_still_is_away_within_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is stopped, and its connections stay: nothing but silence tells."""
-    monkeypatch.setattr(link, "_HEARTBEAT_MS", 200)
-    monkeypatch.setattr(link, "_NO_ANSWER_MS", 1000)
+    monkeypatch.setattr(subscription, "_HEARTBEAT_MS", 200)
+    monkeypatch.setattr(subscription, "_NO_ANSWER_MS", 1000)
     with Served(tmp_path) as served, Page([address_of(served)]) as page, page.socket("/api/feed") as feed:
         served.lookout.process.send_signal(signal.SIGSTOP)
         while (daemon := feed.until("daemon"))["state"] != "away":

@@ -7,10 +7,10 @@ import asyncio
 import msgspec
 
 from daemon.dashboard.hub import Hub
-from daemon.dashboard.link import Arrived
 from daemon.dashboard.state_log import StateLog, StateSince, StoreState
 from daemon.dashboard.viewers import Viewer
 from daemon.peers.addresses import DaemonAddress
+from daemon.peers.link import Arrived
 from lookoutd.messages import Status, Store, encoder, topic
 from tests.support.clock import ManualClock
 

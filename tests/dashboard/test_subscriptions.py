@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from daemon.dashboard.subscriptions import MAX_TOPICS, Subscriptions
+from daemon.peers.subscriptions import MAX_TOPICS, Subscriptions
 from lookoutd.messages import topic
 from tests.support.page import Page, address_of
 from tests.support.served import Served

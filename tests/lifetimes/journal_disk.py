@@ -24,5 +24,6 @@ class JournalDisk(SystemClock):
     def utc_ns(self) -> int:
         is_writing = threading.current_thread().name == "journal"
         if is_writing and (journal := self._journal()) and (file := journal._store._file):
-            file._db.execute(f"PRAGMA max_page_count = {1 if self.is_full else 1 << 30}").fetchall()
+            with file._db.reading() as db:
+                db.execute(f"PRAGMA max_page_count = {1 if self.is_full else 1 << 30}").fetchall()
         return super().utc_ns()

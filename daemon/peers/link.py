@@ -1,4 +1,4 @@
-"""The connection to one daemon: a thread that receives its messages, and hands them to the page's event loop."""
+"""The connection to one daemon: a thread that receives its messages, and hands them on."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from daemon.clock import Clock
-from daemon.dashboard.subscriptions import Subscriptions
 from daemon.errors import ConfigError
 from daemon.peers.addresses import DaemonAddress, reachable
 from daemon.peers.api import AwayError, DaemonApi
 from daemon.peers.subscription import subscriber
+from daemon.peers.subscriptions import Subscriptions
 from daemon.system.stop_token import StopToken
 from lookoutd.messages import topic
 
 log = structlog.get_logger(__name__)
 LinkState = Literal["connecting", "up", "away"]
-_GATHER_S = 0.01  # messages are gathered this long, so that the event loop wakes less often
+_GATHER_S = 0.01  # messages are gathered this long, so that the receiver wakes less often
 _IDLE_MS = 1000
 _MAX_BATCH = 1000  # messages
 _ASK_S = 2.0  # between two questions for the endpoint
@@ -34,7 +34,6 @@ _APPLY_NS = 1_000_000_000  # between changes of topics for which there was no ti
 _ANSWER_NS = 5_000_000_000  # for the first answer
 _HIGH_WATER = 2000
 _KEPT = topic("detections")
-_KINDS = ("status", "events", "counts", "metrics", "stores")
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
@@ -56,6 +55,7 @@ class Link(threading.Thread):
     """Receives from one daemon until `close`, and connects again whenever it comes back.
 
     Args:
+        kinds: of messages of all sources, beside those that `want` asks for.
         deliver: called with a batch of messages; False if the last batch is still being worked on.
         on_state: called when the connection changes, with the reason.
 
@@ -67,12 +67,13 @@ class Link(threading.Thread):
         self,
         address: DaemonAddress,
         clock: Clock,
+        kinds: Sequence[str],
         deliver: Callable[[Sequence[Arrived]], bool],
         on_state: Callable[[LinkState, str | None], None],
     ) -> None:
         super().__init__(name=f"link-{address.name}", daemon=True)
         self._address, self._clock = address, clock
-        self._deliver, self._on_state = deliver, on_state
+        self._kinds, self._deliver, self._on_state = kinds, deliver, on_state
         self._api = DaemonApi(address)
         self._zmq = zmq.Context()
         self._ending = StopToken()
@@ -196,7 +197,7 @@ class Link(threading.Thread):
 
     def _connect(self, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
         socket = subscriber(self._zmq, self._address, _HIGH_WATER)
-        for kind in _KINDS:
+        for kind in self._kinds:
             socket.setsockopt(zmq.SUBSCRIBE, topic(kind))
         name = f"inproc://link-{id(socket)}"
         socket.monitor(name, _EVENTS)
@@ -234,7 +235,7 @@ class Link(threading.Thread):
             socket.setsockopt(zmq.SUBSCRIBE, name)
 
     def _receive(self, socket: zmq.Socket[bytes]) -> None:
-        """Take what has come. While the page is busy messages wait in ZeroMQ, which drops those beyond a number."""
+        """Take what has come. While the receiver is busy messages wait in ZeroMQ, which drops those beyond a number."""
         batch = self._batch
         while len(batch) < _MAX_BATCH:
             try:
