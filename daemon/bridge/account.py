@@ -73,9 +73,10 @@ def forget(spool: Spool, target: str) -> int:
     return spool.last - account.cursor
 
 
-def known_targets(texts: Mapping[tuple[str, str], str]) -> list[str]:
+def known_targets(spool: Spool) -> list[str]:
     """The names of targets that have an account."""
-    return [owner.partition("/")[2] for owner, key in texts if owner.startswith("target/") and key == _KEY]
+    owners = [owner.split("/") for owner in spool.owners if owner.startswith("target/")]
+    return [names[1] for names in owners if len(names) == 2]
 
 
 class SpoolMemory:

@@ -105,6 +105,12 @@ class Spool:
         with self._guard:
             return self._texts.get((owner, key))
 
+    @property
+    def owners(self) -> set[str]:
+        """Of all texts."""
+        with self._guard:
+            return {owner for owner, _ in (*self._texts, *self._changed)}
+
     def texts_of(self, owner: str) -> Mapping[str, str]:
         """All texts of an owner, by key."""
         with self._guard:
