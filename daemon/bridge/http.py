@@ -71,15 +71,8 @@ def problems(report: BridgeReport) -> list[str]:
     return found
 
 
-def bridge_application(config: HttpConfig, report: Report, clock: Clock) -> Starlette:
-    """
-    Args:
-        config: with the tokens.
-
-    Raises:
-        ConfigError: a token cannot be read.
-    """
-    access = Access(config, clock)
+def bridge_application(report: Report, access: Access) -> Starlette:
+    """The account, for those that may see it."""
     return application(BridgeOperations(report, access).operations(), access)
 
 
@@ -97,13 +90,21 @@ class BridgeServer:
     """
 
     def __init__(self, config: HttpConfig, report: Report, clock: Clock, bound: socket.socket | None = None) -> None:
-        app = bridge_application(config, report, clock)
+        self._access = Access(config, clock)
         self._server = HttpServer(config, "bridge", bound=bound)
-        self._server.mount(app)
+        self._server.mount(bridge_application(report, self._access))
         self.port = self._server.port
 
     def start(self) -> None:
         self._server.start()
+
+    def reload(self, http: HttpConfig) -> None:
+        """Read the tokens again.
+
+        Raises:
+            ConfigError: one cannot be read; those of before stay.
+        """
+        self._access.reload(http)()
 
     @property
     def is_alive(self) -> bool:
