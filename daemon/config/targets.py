@@ -106,6 +106,8 @@ class MqttTarget(WireBase, frozen=True, tag="mqtt", kw_only=True):
     """of events; 0: they may be lost on the way, and are counted as delivered"""
     homeassistant: bool = False
     """make devices and entities in Home Assistant, one device a source"""
+    picture: bool = False
+    """the picture of the last event of each source, retained at PREFIX/sources/SOURCE/picture, and in Home Assistant"""
     discovery_prefix: Topic = "homeassistant"
     """as Home Assistant has it"""
 
