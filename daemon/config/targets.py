@@ -9,6 +9,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from daemon.config.models import is_name
+from daemon.config.mqtt_checks import mqtt_problems
 from daemon.config.section import Seconds, Section, SourceId
 from daemon.redact import Secret
 from daemon.schedule import schedule_problem
@@ -110,6 +111,11 @@ class MqttTarget(WireBase, frozen=True, tag="mqtt", kw_only=True):
     """the picture of the last event of each source, retained at PREFIX/sources/SOURCE/picture, and in Home Assistant"""
     discovery_prefix: Topic = "homeassistant"
     """as Home Assistant has it"""
+
+    def problems(self) -> Iterator[str]:
+        """See `TargetBase.problems`."""
+        yield from super().problems()
+        yield from mqtt_problems(self)
 
 
 class KafkaTarget(WireBase, frozen=True, tag="kafka", kw_only=True):

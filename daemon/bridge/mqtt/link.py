@@ -1,7 +1,7 @@
 """One connection to a broker.
 
-paho's thread writes and reads the socket. Its callbacks only put what happened into a queue, and the thread of the target
-takes it from there: paho calls back with locks of its own held, so no lock of this side may be taken there.
+paho's thread writes and reads the socket. Its callbacks only put what happened into a queue, and the thread of the
+target takes it from there: paho calls back with locks of its own held, so no lock of this side may be taken there.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Literal, NamedTuple
 
 import structlog
-from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage, MQTTProtocolVersion
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
@@ -148,7 +148,7 @@ class _Way:
         with contextlib.suppress(UnicodeDecodeError):
             self.happened.put(Message(message.topic, bytes(message.payload), message.retain))
 
-    def on_disconnect(self, _c: Client, _u: Any, flags: DisconnectFlags, code: ReasonCode, _p: Properties) -> None:
+    def on_disconnect(self, _c: Client, _u: Any, flags: DisconnectFlags, code: ReasonCode, _p: Properties | None) -> None:
         by_broker = flags.is_disconnect_packet_from_server
         self.happened.put(_Ended(f"the broker ends the connection: {code}" if by_broker else "the connection is lost"))
 
@@ -167,7 +167,14 @@ class Link:
     """
 
     def __init__(
-        self, address: Address, login: Login, will: tuple[str, bytes], clock: Clock, *, is_new: bool, keeps_session: bool
+        self,
+        address: Address,
+        login: Login,
+        will: tuple[str, bytes],
+        clock: Clock,
+        *,
+        is_new: bool,
+        keeps_session: bool,
     ) -> None:
         self.is_new, self.inbox = is_new, deque[Message]()
         self._clock, self._way, self._lost = clock, _Way(), ""
@@ -276,7 +283,7 @@ class Link:
         connection = self._client.socket()
         if connection is not None:
             with contextlib.suppress(OSError, AttributeError):  # it is closed; or a WebSocket, which paho wraps
-                _raw(connection).shutdown(socket.SHUT_RDWR)
+                getattr(connection, "_socket", connection).shutdown(socket.SHUT_RDWR)
         ender = threading.Thread(target=self._client.loop_stop, name="closing-mqtt", daemon=True)
         ender.start()
         ender.join(_CLOSE_S)
@@ -284,7 +291,7 @@ class Link:
     def _open(self, address: Address, *, keeps_session: bool) -> None:
         properties = None
         if self.is_new:
-            properties = Properties(PacketTypes.CONNECT)
+            properties = new_properties(PacketTypes.CONNECT)
             properties.SessionExpiryInterval = _SESSION_S if keeps_session else 0
 
         def connect(_stop: StopToken) -> bool:
@@ -297,7 +304,7 @@ class Link:
             return True
 
         deadline = self._clock.monotonic_ns() + round(OPEN_S * 1e9)
-        opening = BackgroundTask("opening mqtt", connect, lambda _: self._client.disconnect(), self._clock).start()
+        opening = BackgroundTask("opening mqtt", connect, self._discard, self._clock).start()
         late = AwayError(f"{_shown(address)} does not answer within {OPEN_S:g} s")
         try:
             opening.wait(StopToken(), OPEN_S, lambda: late)
@@ -323,6 +330,10 @@ class Link:
         if happened.code:
             raise AwayError(f"{_shown(address)} refuses: {happened.text}")
         self._heed(happened.properties)
+
+    def _discard(self, _is_open: bool) -> None:
+        """It came too late."""
+        self._client.disconnect()
 
     def _heed(self, found: Properties | None) -> None:
         """What the broker says of itself."""
@@ -358,16 +369,15 @@ class Link:
                     return
 
 
+def new_properties(packet: int) -> Properties:
+    """Empty ones, of a packet of `PacketTypes`."""
+    return Properties(packet)  # type: ignore[no-untyped-call]
+
+
 def _will_properties() -> Properties:
-    properties = Properties(PacketTypes.WILLMESSAGE)
+    properties = new_properties(PacketTypes.WILLMESSAGE)
     properties.WillDelayInterval = WILL_DELAY_S
     return properties
-
-
-def _raw(connection: Any) -> socket.socket:
-    found = getattr(connection, "_socket", connection)
-    assert isinstance(found, socket.socket)
-    return found
 
 
 def _shown(address: Address) -> str:

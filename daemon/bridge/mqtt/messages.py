@@ -9,6 +9,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from daemon.bridge.formats.port import Formatter
+from daemon.bridge.mqtt.link import new_properties
 from daemon.bridge.mqtt.told import Beside
 from daemon.bridge.mqtt.topics import Topics
 from daemon.bridge.records import Delivery, Encoded, Figure
@@ -57,7 +58,7 @@ class Messages:
     def _properties(self, encoded: Encoded, pairs: list[tuple[str, str]]) -> Properties | None:
         if not self._has_properties:
             return None
-        found = Properties(PacketTypes.PUBLISH)
+        found = new_properties(PacketTypes.PUBLISH)
         found.ContentType = encoded.content_type
         if rows := [*encoded.attributes, *pairs]:
             found.UserProperty = [(printable(name), printable(value)) for name, value in rows]

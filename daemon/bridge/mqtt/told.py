@@ -48,6 +48,7 @@ class Told:
             self._discovery = Discovery(
                 topics, target.discovery_prefix, has_several=has_several, has_pictures=target.picture
             )
+        self._known: set[tuple[str, str]] = set()
         self._version = -1
         self._again_ns: int | None = None
 
@@ -67,7 +68,7 @@ class Told:
     def heed(self, message: Message) -> None:
         """A message of the broker."""
         if self._discovery is not None and message.topic == self._discovery.birth and message.body == BIRTH:
-            spread_ns = random.randrange(round(SPREAD_S * 1e9))
+            spread_ns = random.randrange(round(SPREAD_S * 1e9))  # noqa: S311 - jitter, not a secret
             self._again_ns = self._context.clock.monotonic_ns() + spread_ns
 
     def tend(self, states: States) -> None:
@@ -81,7 +82,7 @@ class Told:
         self._retained.tend()
 
     def beside(self, delivery: Delivery) -> Iterator[Beside]:
-        """What goes before an event: its picture, so that it is there when the event comes, and Home Assistant's own."""
+        """What goes before an event: its picture, which is there when the event comes, and Home Assistant's own."""
         event = delivery.record.message
         if not isinstance(event, Event):
             return
@@ -90,7 +91,8 @@ class Told:
         if picture is not None and picture.jpeg:
             topic = picture_topic(base)
             self._retained.note(topic, About(delivery.record.daemon, event.source))
-            self._version = -1  # the source may be removed already
+            if (delivery.record.daemon, event.source) not in self._known:
+                self._version = -1  # it is cleared again if the source was removed
             yield Beside(topic, picture.jpeg, is_retained=True)
         if self._discovery is not None:
             yield Beside(event_topic(base), event_body(delivery, event), is_retained=False)
@@ -112,7 +114,8 @@ class Told:
         """Topics that come until the broker is quiet."""
         clock = self._context.clock
         quiet_ns = clock.monotonic_ns() + _QUIET_NS
-        while clock.monotonic_ns() < quiet_ns:
+        end_ns = clock.monotonic_ns() + round(_ANSWER_S * 1e9)
+        while clock.monotonic_ns() < min(quiet_ns, end_ns):
             while self._link.inbox:
                 message = self._link.inbox.popleft()
                 if not claim.heed(message) and message.was_retained:
@@ -124,7 +127,7 @@ class Told:
         wanted: dict[str, Wanted] = {}
         for name in self._context.daemons:
             wanted |= self._of_daemon(states.daemons.get(name) or DaemonState(name))
-        known = set()
+        known: set[tuple[str, str]] = set()
         for state in newest(states).values():
             known.add((state.daemon, state.source))
             if self._sources is None or state.source in self._sources:
@@ -135,6 +138,7 @@ class Told:
         for daemon, source in self._board.sources:
             if (daemon, source) not in known and self._is_over(About(daemon, source), states):
                 self._board.forget(daemon, source)
+        self._known = known
         self._retained.want(wanted)
 
     def _of_daemon(self, state: DaemonState) -> Iterator[tuple[str, Wanted]]:

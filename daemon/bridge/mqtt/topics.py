@@ -24,19 +24,6 @@ def level(name: str | None) -> str:
     return "".join(sign if _is_plain(sign) else _escaped(sign) for sign in name)
 
 
-def topic_problem(topic: str) -> str | None:
-    """Why a topic of the configuration cannot be one; None if it can."""
-    if any(sign in topic for sign in "+#"):
-        return "+ and # stand for any topic: leave them out"
-    if topic.startswith("$"):
-        return "topics that begin with $ belong to the broker: begin with a letter"
-    if "" in topic.split("/"):
-        return "a level is empty: write it without / at its ends, and without //"
-    if not all(sign == "/" or _is_allowed(sign) for sign in topic):
-        return "it holds a character that MQTT forbids"
-    return None
-
-
 class Topics:
     """The topics below a prefix. A source stands below its daemon, or its fleet, where the bridge has several.
 
@@ -52,9 +39,8 @@ class Topics:
         """Of an event, a clip, a notice or a loss."""
         if record.kind == "loss":
             return f"{self.prefix}/loss"
-        if record.kind == "status":
-            notice = record.message
-            assert isinstance(notice, Notice)
+        notice = record.message
+        if isinstance(notice, Notice):
             path = self._path(notice.daemon, notice.name) if notice.name else level(notice.daemon)
             return f"{self.prefix}/status/{notice.about}/{path}"
         kind = "events" if record.kind == "event" else "clips"
@@ -100,7 +86,11 @@ def _is_allowed(sign: str) -> bool:
     """Control characters, halves of pairs and non-characters make a broker close the connection."""
     code = ord(sign)
     return not (
-        code < 0x20 or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000 or 0xFDD0 <= code < 0xFDF0 or code & 0xFFFE == 0xFFFE
+        code < 0x20
+        or 0x7F <= code < 0xA0
+        or 0xD800 <= code < 0xE000
+        or 0xFDD0 <= code < 0xFDF0
+        or code & 0xFFFE == 0xFFFE
     )
 
 
