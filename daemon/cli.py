@@ -14,6 +14,7 @@ from daemon import __version__
 from daemon.bench.commands import bench
 from daemon.commands.groups import accuracy, page, running
 from daemon.commands.groups.batch import batch
+from daemon.commands.groups.bridge import bridge
 from daemon.commands.groups.engine import engine
 from daemon.commands.groups.fleet import fleet
 from daemon.commands.groups.keys import keys
@@ -121,6 +122,7 @@ for command in (
     running.demo,
     running.cameras,
     page.dashboard,
+    bridge,
     batch,
     model,
     accuracy.evaluate,

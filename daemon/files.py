@@ -1,4 +1,5 @@
-"""Files that a configuration names: what is none is refused before it is read, because that may never end."""
+"""Files that a configuration names, and the folder of state. What is no file is refused before it is read, because that
+may never end."""
 
 from __future__ import annotations
 
@@ -9,6 +10,12 @@ from pathlib import Path
 
 _MAX_BYTES = 64 << 20
 GIVEN = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")  # what the shell has opened: `-c <(sops -d config.yaml)`
+
+
+def state_folder() -> Path | None:
+    """Where a service keeps its state, which systemd says; None if it says nothing."""
+    folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    return Path(folder) if folder else None
 
 
 def is_device(path: str) -> bool:

@@ -22,6 +22,7 @@ from daemon.analytics.totals import Key
 from daemon.clock import Bell
 from daemon.config.events import EventsConfig
 from daemon.errors import ConfigError, LookoutError
+from daemon.files import state_folder
 from daemon.lifecycle import ThreadPart
 from daemon.system.database import DamagedError
 from daemon.system.database_lock import NO_ROOM, Lock
@@ -207,8 +208,8 @@ def journal_path(config: EventsConfig) -> Path | None:
         return None
     if config.journal != "auto":
         return Path(config.journal)
-    folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    return Path(folder) / "events.sqlite" if folder else None
+    folder = state_folder()
+    return folder / "events.sqlite" if folder else None
 
 
 def try_journal(config: EventsConfig, *, alone: bool = True) -> None:

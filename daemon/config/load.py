@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast, get_type_hints
 
+from daemon.config.bridge import check_bridge
 from daemon.config.http import check_dashboard
 from daemon.config.model import ModelConfig
 from daemon.config.models import with_first_model
 from daemon.config.recording import StoreConfig
-from daemon.config.root import Config, PageConfig, check
-from daemon.config.section import Section, anchored
+from daemon.config.root import BridgeFile, Config, PageConfig, check
+from daemon.config.section import Section, StructT, anchored
 from daemon.config.source_checks import check_source
 from daemon.config.sources import SourceConfig
 from daemon.config.text import Loader, check_variables, hook, hook_as_written
@@ -48,14 +49,30 @@ def load_page(path: Path) -> Config | PageConfig:
     Raises:
         ConfigError: as `load`.
     """
+    return _load_part(path, PageConfig, "dashboard", lambda found: check_dashboard(found.dashboard))
+
+
+def load_bridge(path: Path) -> Config | BridgeFile:
+    """A configuration file for `lookout bridge`: a daemon's, or one that has `bridge`, `http` and `log` alone.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    return _load_part(path, BridgeFile, "bridge", lambda found: check_bridge(found.bridge, found.http))
+
+
+def _load_part(
+    path: Path, kind: type[StructT], section: str, check_found: Callable[[StructT], None]
+) -> Config | StructT:
+    """A whole configuration, or a file that has the keys of `kind` alone, `section` among them."""
     text = _text_of(path)
     try:
         raw = read_yaml(text, Loader)
-        if not (isinstance(raw, dict) and "dashboard" in raw and set(raw) <= {"dashboard", "log"}):
+        if not (isinstance(raw, dict) and section in raw and set(raw) <= {*kind.__struct_fields__}):
             return load(path)
-        check_variables(raw, PageConfig)
-        found: PageConfig = convert(raw, PageConfig, hook)
-        check_dashboard(found.dashboard)
+        check_variables(raw, kind)
+        found: StructT = convert(raw, kind, hook)
+        check_found(found)
         return anchored(found, path.resolve().parent)
     except ConfigError as error:
         raise error if str(error).startswith(f"{path}: ") else ConfigError(f"{path}: {error}") from error

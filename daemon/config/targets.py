@@ -8,9 +8,20 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
+from daemon.config.brokers import kafka_option_problems, kafka_place, nats_place, plaintext_problem, redis_place
 from daemon.config.models import is_name
 from daemon.config.mqtt_checks import mqtt_problems
-from daemon.config.section import Seconds, Section, SourceId
+from daemon.config.networks import networks_problem
+from daemon.config.push_checks import (
+    bot_problems,
+    header_problems,
+    secret_problems,
+    token_problem,
+    topic_problem,
+    url_problems,
+)  # fmt: skip
+from daemon.config.section import Section, SourceId
+from daemon.config.templates import CLICK_FIELDS, TEXT_FIELDS, template_problem
 from daemon.redact import Secret
 from daemon.schedule import schedule_problem
 
@@ -65,6 +76,16 @@ class TargetBase(Section, frozen=True, kw_only=True):
     stale_s: Annotated[float, msgspec.Meta(ge=1, le=31_536_000)] | None = None
     """what is older is not told any more, and counted as stale; null: however late"""
 
+    @property
+    def wants_pictures(self) -> bool:
+        """Of events, with them."""
+        return False
+
+    @property
+    def detections_fps(self) -> float:
+        """Of each source; 0 for none."""
+        return 0.0
+
     def problems(self) -> Iterator[str]:
         """What cannot be, each with the key and what to write instead; types say more of it."""
         if not is_name(self.name):
@@ -80,6 +101,10 @@ class WireBase(TargetBase, frozen=True, kw_only=True):
     figures_fps: Fps = 0.0
     """messages of detections a second of each source, at most once and the newest first; 0: none; onvif-mj and
     deepstream-minimal are of detections alone"""
+
+    @property
+    def detections_fps(self) -> float:
+        return self.figures_fps
 
 
 class MqttTarget(WireBase, frozen=True, tag="mqtt", kw_only=True):
@@ -128,8 +153,22 @@ class KafkaTarget(WireBase, frozen=True, tag="kafka", kw_only=True):
     options: dict[str, Secret] = {}
     """librdkafka's own, such as {security.protocol: SASL_SSL, sasl.mechanism: SCRAM-SHA-512, sasl.username: lookout,
     sasl.password: "${KAFKA_PASSWORD}"}"""
+    password_file: Path | None = None
+    """or the file that holds sasl.password, read at each connection"""
     allow_plaintext: bool = False
     """to another machine without TLS"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        places = []
+        for index, broker in enumerate(self.brokers):
+            try:
+                places.append(kafka_place(broker))
+            except ValueError as error:
+                yield f"brokers[{index}]: {error}"
+        if self.password_file is not None and "sasl.password" in self.options:
+            yield "password_file: options has sasl.password as well: leave one of them out"
+        yield from kafka_option_problems(self.options, places, self.allow_plaintext)
 
 
 class NatsTarget(WireBase, frozen=True, tag="nats", kw_only=True):
@@ -143,12 +182,37 @@ class NatsTarget(WireBase, frozen=True, tag="nats", kw_only=True):
     """of the server"""
     password: Secret | None = None
     """likewise"""
+    password_file: Path | None = None
+    """or the file that holds it, read at each connection"""
     credentials_file: Path | None = None
     """or a .creds file, read at each connection"""
     ca_file: Path | None = None
     """PEM; null: the system's"""
+    certificate_file: Path | None = None
+    """PEM, the bridge's own, with key_file"""
+    key_file: Path | None = None
+    """PEM"""
     allow_plaintext: bool = False
     """nats:// to another machine"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        for index, server in enumerate(self.servers):
+            try:
+                place = nats_place(server.reveal())
+            except ValueError as error:
+                yield f"servers[{index}]: {error}"
+                continue
+            refusal = plaintext_problem(place, f"servers[{index}]", "tls://")
+            if refusal and not self.allow_plaintext:
+                yield refusal
+        yield from _login_problems(self)
+        if self.credentials_file is not None and (self.user or self.password or self.password_file):
+            yield "credentials_file: is given beside user and password: leave one of them out"
+        for bad in (" ", "\t", "*", ">", ".."):
+            if bad in self.subject or self.subject.startswith(".") or self.subject.endswith("."):
+                yield f"subject: {self.subject!r} is no subject to publish to: write names between single dots"
+                return
 
 
 class RedisTarget(WireBase, frozen=True, tag="redis", kw_only=True):
@@ -164,12 +228,38 @@ class RedisTarget(WireBase, frozen=True, tag="redis", kw_only=True):
     """or the file that holds it, read at each connection"""
     ca_file: Path | None = None
     """PEM; null: the system's"""
+    certificate_file: Path | None = None
+    """PEM, the bridge's own, with key_file"""
+    key_file: Path | None = None
+    """PEM"""
     allow_plaintext: bool = False
     """redis:// to another machine"""
     stream: Topic = "lookout:{kind}"
     """{kind}, {source} and {daemon} are replaced"""
     max_length: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 100_000
     """entries that a stream keeps, about"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        try:
+            place = redis_place(self.url.reveal())
+        except ValueError as error:
+            yield f"url: {error}"
+            return
+        refusal = plaintext_problem(place, "url", "rediss://")
+        if refusal and not self.allow_plaintext:
+            yield refusal
+        yield from _login_problems(self)
+        if self.user is not None and self.password is None and self.password_file is None:
+            yield "user: is given without password: set password or password_file"
+
+
+def _login_problems(target: NatsTarget | RedisTarget) -> Iterator[str]:
+    if target.password is not None and target.password_file is not None:
+        yield "password_file: is given beside password: leave one of them out"
+    if (target.certificate_file is None) != (target.key_file is None):
+        missing = "key_file" if target.key_file is None else "certificate_file"
+        yield f"{missing}: is missing: certificate_file and key_file belong together"
 
 
 class PushBase(TargetBase, frozen=True, kw_only=True):
@@ -179,8 +269,8 @@ class PushBase(TargetBase, frozen=True, kw_only=True):
     """send the picture of the event; it is waited for a second at most"""
     cooldown_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
     """of the same source and rule: what comes sooner is left out, and counted as thinned"""
-    timeout_s: Seconds = 10.0
-    """of a request, as a whole"""
+    timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=10)] = 10.0
+    """of a record, with all that is asked and answered"""
     allow: list[str] = []
     """networks beside the public internet, such as [10.0.0.0/8]; loopback, private and link-local addresses are
     refused otherwise"""
@@ -188,6 +278,16 @@ class PushBase(TargetBase, frozen=True, kw_only=True):
     """PEM; null: the system's"""
     allow_plaintext: bool = False
     """http:// beyond loopback"""
+
+    @property
+    def wants_pictures(self) -> bool:
+        return self.picture
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        problem = networks_problem(self.allow)
+        if problem is not None:
+            yield problem
 
 
 class NtfyTarget(PushBase, frozen=True, tag="ntfy", kw_only=True):
@@ -201,10 +301,26 @@ class NtfyTarget(PushBase, frozen=True, tag="ntfy", kw_only=True):
     """or the file that holds it, read for each request"""
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)] = "{label} at {source}, {time}"
     """{label}, {source}, {rule}, {event}, {time}, {daemon} and {reason} are replaced"""
-    click: str | None = None
-    """a URL that a touch opens, such as the page; {source}, {id} and {at} are replaced"""
+    click: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
+    """a URL that a touch opens, such as "https://cams.example/recordings/hall/{source}?at={at}"; {source}, {id}, {at}
+    and {daemon} are replaced"""
     priority: Annotated[int, msgspec.Meta(ge=1, le=5)] = 3
     """1 to 5"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        yield from url_problems("url", self.url.reveal(), self.allow, allow_plaintext=self.allow_plaintext)
+        yield from filter(
+            None,
+            (
+                topic_problem(self.url.reveal()),
+                token_problem("token", self.token),
+                template_problem("text", self.text, TEXT_FIELDS),
+                template_problem("click", self.click or "", CLICK_FIELDS),
+            ),
+        )
+        if self.token is not None and self.token_file is not None:
+            yield "token: set one of token and token_file"
 
 
 class TelegramTarget(PushBase, frozen=True, tag="telegram", kw_only=True):
@@ -218,6 +334,14 @@ class TelegramTarget(PushBase, frozen=True, tag="telegram", kw_only=True):
     """{label}, {source}, {rule}, {event}, {time}, {daemon} and {reason} are replaced"""
     api: str = "https://api.telegram.org"
     """of a Bot API server of your own"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        yield from url_problems("api", self.api, self.allow, allow_plaintext=self.allow_plaintext)
+        yield from bot_problems(self.token, self.chat)
+        problem = template_problem("text", self.text, TEXT_FIELDS)
+        if problem is not None:
+            yield problem
 
 
 class WebhookTarget(PushBase, frozen=True, tag="webhook", kw_only=True):
@@ -233,6 +357,14 @@ class WebhookTarget(PushBase, frozen=True, tag="webhook", kw_only=True):
     """further headers, such as {Authorization: "Bearer ${HOOK}"}"""
     body: PushFormat = "lookout"
     """lookout (as on the wire) or cloudevents"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        yield from url_problems("url", self.url.reveal(), self.allow, allow_plaintext=self.allow_plaintext)
+        yield from secret_problems(self.secrets)
+        yield from header_problems(self.headers)
+        if self.secrets and self.secrets_file is not None:
+            yield "secrets: set one of secrets and secrets_file"
 
 
 class FileTarget(WireBase, frozen=True, tag="file", kw_only=True):

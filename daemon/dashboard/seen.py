@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import threading
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ import structlog
 from daemon.clock import Clock
 from daemon.dashboard.seen_file import Line, SeenFile
 from daemon.errors import ConfigError
+from daemon.files import state_folder
 
 log = structlog.get_logger(__name__)
 MAX_MARKS = 100_000  # the oldest go first
@@ -31,8 +31,8 @@ def seen_file_of(seen: str, port: int) -> Path | None:
         return None
     if seen != "auto":
         return Path(seen)
-    folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    return Path(folder) / f"seen-{port}.jsonl" if folder and port else None
+    folder = state_folder()
+    return folder / f"seen-{port}.jsonl" if folder and port else None
 
 
 class Mark(NamedTuple):

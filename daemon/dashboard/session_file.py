@@ -22,6 +22,7 @@ import structlog
 
 from daemon.config.http import DashboardConfig
 from daemon.errors import ConfigError
+from daemon.files import state_folder
 
 log = structlog.get_logger(__name__)
 _MAX_BYTES = 1 << 20
@@ -221,8 +222,8 @@ def session_file_of(config: DashboardConfig) -> SessionFile | None:
         return None
     if config.sessions != "auto":
         return SessionFile(Path(config.sessions))
-    folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    folder = state_folder()
     if folder and config.port:
-        return SessionFile(Path(folder) / f"sessions-{config.port}.json")
+        return SessionFile(folder / f"sessions-{config.port}.json")
     log.info("sessions end with the page's process: dashboard.sessions names a file that keeps them")
     return None

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import zmq
 
-from daemon.config.http import DaemonConfig, HttpConfig
+from daemon.config.http import DaemonConfig, HttpConfig, Role
 from daemon.config.publisher import PublisherConfig
-from daemon.config.root import Config, PageConfig
+from daemon.config.root import BridgeFile, Config, PageConfig
 from daemon.errors import ConfigError
 from daemon.files import read_text
 from daemon.publish.curve_keys import secret_key
@@ -67,7 +67,20 @@ def addresses_of(
         return [_from_config(row, token) for row in config.dashboard.daemons]
     if isinstance(config, PageConfig):
         raise ConfigError("dashboard.daemons: is empty: name a daemon, such as {name: here, http: http://...}")
-    return [_own(config, token)]
+    return [_own(config, token or operator_of(config.http), "dashboard.daemons")]
+
+
+def bridged_addresses(config: Config | BridgeFile, token: Secret | None) -> list[DaemonAddress]:
+    """The daemons whose messages a bridge passes on: those of `bridge.daemons`, or else the configuration's own.
+
+    Raises:
+        ConfigError: says which is wrong, and how it looks.
+    """
+    if config.bridge.daemons:
+        return [_from_config(row, token) for row in config.bridge.daemons]
+    if isinstance(config, BridgeFile):
+        raise ConfigError("bridge.daemons: is empty: name a daemon, such as {name: here, http: http://...}")
+    return [_own(config, token or token_of(config.http, ("view", "operate")), "bridge.daemons")]
 
 
 def _from_argument(text: str) -> DaemonAddress:
@@ -105,28 +118,32 @@ def _from_config(row: DaemonConfig, token: Secret | None) -> DaemonAddress:
     return DaemonAddress(row.name, endpoint, http, own, row.server_key, row.secret_key_file)
 
 
-def _own(config: Config, token: Secret | None) -> DaemonAddress:
-    """The daemon that runs with this configuration, on this machine."""
-    publisher, key = config.publisher, server_key_of(config.publisher)
+def _own(config: Config, token: Secret | None, others: str) -> DaemonAddress:
+    """The daemon that runs with this configuration, on this machine.
+
+    Args:
+        others: the key that can name a daemon with keys and addresses of its own.
+    """
+    publisher, key = config.publisher, server_key_of(config.publisher, others)
     http = own_http(config.http) if config.http.enabled else None
     endpoint: str | None = re.sub(r"^tcp://(\*|0\.0\.0\.0)(?=:)", "tcp://127.0.0.1", publisher.endpoint)
     if endpoint and endpoint.endswith((":*", ":0")):
         endpoint = None
     if endpoint is None and http is None:
-        raise ConfigError("publisher.endpoint has no fixed port: set one, or http.enabled, so that the page can ask")
-    return DaemonAddress("here", endpoint, http, token or operator_of(config.http), key, is_here=True)
+        raise ConfigError("publisher.endpoint has no fixed port: set one, or http.enabled, so that it can be asked")
+    return DaemonAddress("here", endpoint, http, token, key, is_here=True)
 
 
-def server_key_of(publisher: PublisherConfig) -> str | None:
+def server_key_of(publisher: PublisherConfig, others: str = "dashboard.daemons") -> str | None:
     """The public CURVE key of the configuration's own daemon; None without encryption.
 
     Raises:
-        ConfigError: the page would need a key of its own.
+        ConfigError: a key of its own is needed.
     """
     if publisher.curve is None:
         return None
     if publisher.curve.clients:
-        raise ConfigError("publisher.curve.clients admits known keys only: give the page one in dashboard.daemons")
+        raise ConfigError(f"publisher.curve.clients admits known keys only: give one in {others}")
     return zmq.curve_public(secret_key(publisher.curve)).decode()
 
 
@@ -139,8 +156,13 @@ def own_http(http: HttpConfig) -> str:
 
 def operator_of(http: HttpConfig) -> Secret | None:
     """A token of the daemon's own configuration: one that may change sources, or else one that may view."""
+    return token_of(http, ("operate", "view"))
+
+
+def token_of(http: HttpConfig, roles: Sequence[Role]) -> Secret | None:
+    """A token of the daemon's own configuration, of the first of these roles that has one."""
     rows = [("operate", http.token, http.token_file), *((row.role, row.token, row.token_file) for row in http.tokens)]
-    for role in ("operate", "view"):
+    for role in roles:
         for row_role, token, file in rows:
             if row_role == role and (token or file):
                 return _token("http", token, file)

@@ -1,0 +1,92 @@
+"""The account of a target, which is kept with its place in the spool, so that both are always of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from daemon.bridge.spool import Spool
+from daemon.bridge.spool_file import Text
+
+_KEY = "account"
+
+
+class Account(msgspec.Struct):
+    """cursor - base = delivered + filtered + thinned + sum of dropped.
+
+    Attributes:
+        base: position in the spool at which the target began.
+        cursor: position up to which everything is settled.
+        dropped: by cause.
+        repeated: records that were sent again before they were confirmed.
+    """
+
+    base: int
+    cursor: int
+    delivered: int = 0
+    filtered: int = 0
+    thinned: int = 0
+    dropped: dict[str, int] = {}
+    repeated: int = 0
+
+    def drop(self, cause: str, count: int = 1) -> None:
+        self.dropped[cause] = self.dropped.get(cause, 0) + count
+
+
+def owner_of(target: str) -> str:
+    """Of the texts of a target."""
+    return f"target/{target}"
+
+
+def load(spool: Spool, target: str) -> Account:
+    """The account of a target; a new one begins with what comes from now on."""
+    text = spool.text(owner_of(target), _KEY)
+    if text is not None:
+        try:
+            found = msgspec.json.decode(text, type=Account)
+        except msgspec.MsgspecError:
+            found = Account(spool.last, spool.last)
+        if found.cursor <= spool.last:
+            return found
+    return Account(spool.last, spool.last)
+
+
+def save(spool: Spool, target: str, account: Account) -> None:
+    """Soon on disk, and what all targets have may go from the spool then."""
+    spool.keep(Text(owner_of(target), _KEY, msgspec.json.encode(account).decode()))
+
+
+def cursor_on_disk(spool: Spool, target: str) -> int | None:
+    """Where a target begins after a kill; None if it is not on disk yet."""
+    text = spool.text_on_disk(owner_of(target), _KEY)
+    return None if text is None else msgspec.json.decode(text, type=Account).cursor
+
+
+def forget(spool: Spool, target: str) -> int:
+    """Remove all texts of a target that is no more; the number of records that waited for it."""
+    account = load(spool, target)
+    for owner in (owner_of(target), f"{owner_of(target)}/memory"):
+        for key in spool.texts_of(owner):
+            spool.keep(Text(owner, key, None))
+    spool.need(target, None)
+    return spool.last - account.cursor
+
+
+def known_targets(spool: Spool) -> list[str]:
+    """The names of targets that have an account."""
+    owners = [owner.split("/") for owner in spool.owners if owner.startswith("target/")]
+    return [names[1] for names in owners if len(names) == 2]
+
+
+class SpoolMemory:
+    """See `daemon.bridge.targets.opening.Memory`: the texts of a target, in the spool."""
+
+    def __init__(self, spool: Spool, target: str) -> None:
+        self._spool, self._owner = spool, f"{owner_of(target)}/memory"
+
+    def read(self) -> Mapping[str, str]:
+        return self._spool.texts_of(self._owner)
+
+    def write(self, key: str, value: str | None) -> None:
+        self._spool.keep(Text(self._owner, key, value))

@@ -1,0 +1,201 @@
+"""What comes from one daemon: its messages become records, states, figures and notices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import structlog
+
+from daemon.bridge.event_intake import EventIntake, Place
+from daemon.bridge.figures import FigureBox
+from daemon.bridge.journal_pages import JournalPages
+from daemon.bridge.messages import Loss
+from daemon.bridge.notices import NoticeBook
+from daemon.bridge.recording_gaps import INTERVAL_S, read_gaps
+from daemon.bridge.records import Entry, Figure
+from daemon.bridge.report import FeedReport, LinkState
+from daemon.bridge.spool import Spool
+from daemon.bridge.spool_file import Text
+from daemon.bridge.states import StateBoard
+from daemon.clock import Clock
+from daemon.peers.addresses import DaemonAddress
+from daemon.peers.api import AwayError, DaemonApi
+from daemon.peers.link import Arrived, Link
+from daemon.system.stop_token import StopToken
+from lookoutd.epochs import Epochs
+from lookoutd.messages import Clip, Detections, Event, Message, Metrics, decode, topic
+
+log = structlog.get_logger(__name__)
+_KINDS = ("status", "events", "counts", "metrics", "clips", "stores")
+_CATCH_UP_NS = 10_000_000_000  # between two looks at the journal
+_PLACE = "place"
+
+
+class Feed:
+    """
+    Args:
+        epochs: of all feeds, so that what a former owner of a source says late is left out.
+
+    Attributes:
+        name: of the daemon.
+    """
+
+    def __init__(
+        self,
+        address: DaemonAddress,
+        spool: Spool,
+        states: StateBoard,
+        notices: NoticeBook,
+        epochs: Epochs,
+        clock: Clock,
+    ) -> None:
+        self.name = address.name
+        self._address, self._spool, self._states, self._notices = address, spool, states, notices
+        self._epochs, self._clock = epochs, clock
+        self._figures: Sequence[FigureBox] = ()
+        self._api = DaemonApi(address)
+        self._ending = StopToken()
+        self._guard = threading.Lock()  # the link's thread and that of `tick`
+        place = spool.text(self._owner, _PLACE)
+        self._intake = EventIntake(address.name, JournalPages(self._api), _decoded(place), clock, self._ending)
+        self._clip_index: dict[tuple[str, str], int] = {}
+        self._state: tuple[LinkState, str | None] = "connecting", None
+        self._is_behind, self._looked_ns, self._gaps_ns = True, 0, 0
+        self._clips = self._told = self._unreadable = 0
+        self._link = Link(address, clock, _KINDS, self._take, self._on_state)
+
+    @property
+    def _owner(self) -> str:
+        return f"feed/{self.name}"
+
+    def start(self) -> None:
+        self._link.start()
+
+    def show_to(self, figures: Sequence[FigureBox]) -> None:
+        """Give detections to these; without any, the daemon is not asked for them."""
+        self._figures = figures
+        self._link.want([topic("detections")] if figures else [])
+
+    def tick(self) -> None:
+        """Once a second or so; may take seconds, while the daemon's API does not answer."""
+        now = self._clock.monotonic_ns()
+        if self._state[0] == "up" and (self._is_behind or now - self._looked_ns > _CATCH_UP_NS):
+            self._catch_up(now)
+        if self._state[0] == "up" and self._api.exists and now - self._gaps_ns > INTERVAL_S * 1e9:
+            self._gaps_ns = now
+            try:
+                self._notices.on_gaps(self.name, read_gaps(self._address, self._api))
+            except AwayError as error:
+                log.debug("what recordings lack is not known now", daemon=self.name, reason=str(error))
+
+    def report(self) -> FeedReport:
+        state, reason = self._state
+        intake = self._intake
+        return FeedReport(
+            daemon=self.name, state=state, reason=reason, events=intake.events, filled=intake.filled,
+            lost=intake.lost, clips=self._clips, notices=self._told,
+        )  # fmt: skip
+
+    def tell(self, entries: Sequence[Entry]) -> None:
+        """Notices of this daemon, which are counted here."""
+        self._told += len(entries)
+
+    def close(self) -> None:
+        self._ending.set()
+        self._link.close()
+
+    # --- the link's thread -----------------------------------------------------------------------------------------
+
+    def _on_state(self, state: LinkState, reason: str | None) -> None:
+        self._state = state, reason
+        self._states.on_daemon(self.name, state == "up", reason)
+        self._notices.on_daemon(self.name, state == "up", reason)
+        if state == "up":
+            self._is_behind = True
+        else:
+            with self._guard:
+                self._intake.on_away()
+
+    def _take(self, batch: Sequence[Arrived]) -> bool:
+        with self._guard:
+            before = self._intake.place
+            entries = [entry for arrived in batch for entry in self._entries(arrived)]
+            self._append(entries, before)
+        return True
+
+    def _entries(self, arrived: Arrived) -> Iterator[Entry]:
+        try:
+            message = decode(*arrived)
+        except ValueError as error:
+            self._unreadable += 1
+            if self._unreadable == 1:
+                log.error("messages of a daemon are not as the wire has them", daemon=self.name, reason=str(error))
+            return
+        owner = getattr(message, "owner", None)
+        if owner is not None and not self._epochs.admits(getattr(message, "source", ""), owner):
+            return
+        if isinstance(message, Detections):
+            for box in self._figures:
+                box.put(Figure(self.name, message.source, message, arrived.payload))
+            return
+        yield from self._kept(message)
+
+    def _kept(self, message: Message) -> Iterator[Entry]:
+        self._states.on_message(self.name, message)
+        self._notices.on_message(self.name, message)
+        if isinstance(message, Event):
+            yield from self._intake.take(message)
+        elif isinstance(message, Clip):
+            yield from self._clip(message)
+        elif isinstance(message, Metrics):
+            self._link.expect(message.interval_s)
+
+    def _clip(self, clip: Clip) -> Iterator[Entry]:
+        key = clip.instance, clip.source
+        expected = self._clip_index.get(key, clip.index)
+        self._clip_index[key] = clip.index + 1
+        now = self._clock.utc_ns()
+        if clip.index > expected:
+            id = f"{self.name}-{clip.instance}-clips-{clip.source}-{expected}-{clip.index - 1}"
+            loss = Loss(id=id, daemon=self.name, count=clip.index - expected, at=now, cause="wire")
+            yield Entry("loss", self.name, clip.source, id, now, msgspec.json.encode(loss))
+        if clip.state == "recording":
+            return
+        self._clips += 1
+        id = f"{clip.store}-{clip.id}-{clip.state}"
+        yield Entry("clip", self.name, clip.source, id, clip.end, msgspec.json.encode(clip))
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _catch_up(self, now: int) -> None:
+        self._looked_ns = now
+        with self._guard:
+            before, entries = self._intake.place, list[Entry]()
+            try:
+                for entry in self._intake.catch_up():
+                    entries.append(entry)
+                self._is_behind = False
+            except AwayError as error:
+                log.debug("the journal does not answer now", daemon=self.name, reason=str(error))
+            finally:
+                self._append(entries, before)
+
+    def _append(self, entries: Sequence[Entry], before: Place | None) -> None:
+        """Records and the place of their last event are on disk together, or not at all."""
+        place = self._intake.place
+        if place is not None and place != before:
+            text = msgspec.json.encode(place).decode()
+            self._spool.append(entries, [Text(self._owner, _PLACE, text)])
+        elif entries:
+            self._spool.append(entries)
+
+
+def _decoded(text: str | None) -> Place | None:
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Place)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,52 @@
+"""Detections on their way to one target: the newest of each source, and no faster than it wants them."""
+
+from __future__ import annotations
+
+import threading
+
+from daemon.bridge.records import Figure
+from daemon.bridge.report import FigureAccount
+
+
+class FigureBox:
+    """received = sent + thinned + failed + those that wait, which are at most one for each source.
+
+    Args:
+        fps: of each source; 0: none.
+    """
+
+    def __init__(self, fps: float) -> None:
+        self.is_wanted = fps > 0
+        self._gap_ns = round(1e9 / fps) if fps else 0
+        self._lock = threading.Lock()
+        self._waiting: dict[tuple[str, str], Figure] = {}
+        self._next_ns: dict[tuple[str, str], int] = {}
+        self._received = self._sent = self._failed = self._thinned = 0
+
+    def put(self, figure: Figure) -> None:
+        """In place of the one that waits, which is thinned."""
+        key = figure.daemon, figure.source
+        with self._lock:
+            self._received += 1
+            self._thinned += key in self._waiting
+            self._waiting[key] = figure
+
+    def take(self, now_ns: int) -> list[Figure]:
+        """Those that are due."""
+        with self._lock:
+            due = [key for key in self._waiting if self._next_ns.get(key, 0) <= now_ns]
+            for key in due:
+                # From when it was due, so that the rate is kept; not from long ago.
+                self._next_ns[key] = max(self._next_ns.get(key, 0) + self._gap_ns, now_ns)
+            return [self._waiting.pop(key) for key in due]
+
+    def settle(self, sent: int, failed: int) -> None:
+        with self._lock:
+            self._sent += sent
+            self._failed += failed
+
+    def report(self) -> FigureAccount:
+        """What waits is counted as thinned until it is sent."""
+        with self._lock:
+            waiting = self._received - self._sent - self._failed - self._thinned
+            return FigureAccount(self._received, self._sent, self._thinned + waiting, self._failed)

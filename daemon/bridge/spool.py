@@ -1,0 +1,339 @@
+"""The only queue of the bridge: what came, in order, until every target has it or it is too much.
+
+One thread writes the disk. Targets are told what is on disk; while the disk takes nothing, they are told from memory.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+import structlog
+
+from daemon.bridge.messages import Loss
+from daemon.bridge.records import Entry, Record
+from daemon.bridge.report import SpoolReport
+from daemon.bridge.spool_file import SpoolFile, Text
+from daemon.clock import Bell, Clock
+from daemon.errors import ConfigError
+from daemon.system.database import DamagedError, remove_leftovers, replace_damaged
+from daemon.system.database_lock import Lock
+from daemon.system.stop_token import StopToken
+
+log = structlog.get_logger(__name__)
+MAX_IN_MEMORY = 1000  # records that the disk does not take
+_PAUSE_S = 0.01  # between two transactions, so that records gather while many come
+_IDLE_S = 1.0
+_RETRY_S = 2.0  # of a disk that takes nothing
+_UNWRITABLE = (OSError, sqlite3.Error, DamagedError)
+_MIB = 1 << 20
+
+
+class Spool:
+    """Any thread may use it.
+
+    Args:
+        limit_mib: of records; the oldest go.
+
+    Attributes:
+        run: see `daemon.bridge.records.Record`.
+        was_killed: the last run did not end in order, so targets may have more than the spool knows.
+
+    Raises:
+        ConfigError: the file cannot be used, or another bridge uses it.
+    """
+
+    def __init__(self, path: Path, limit_mib: int, clock: Clock) -> None:
+        self._path, self._limit, self._clock = path, limit_mib * _MIB, clock
+        self._file: SpoolFile | None = None
+        self._guard = threading.Lock()  # of all below; never held while the disk is asked
+        self._texts: dict[tuple[str, str], str] = {}
+        self._changed: dict[tuple[str, str], str | None] = {}  # not on disk yet
+        self._records: list[Record] = []  # likewise, in order
+        self._needed: dict[str, int] = {}  # target: position up to which it needs nothing more
+        self._stored = self._last = 0
+        self._first = 1
+        self._holes_by_disk: list[tuple[int, int]] = []  # positions that only memory had
+        self._failure: str | None = None
+        self._listeners: list[Bell] = []
+        self._bell, self._ending = Bell(), StopToken()
+        self._thread = threading.Thread(target=self._work, name="spool", daemon=True)
+        self.run = clock.utc_ns() // 1_000_000
+        self.was_killed = False
+        self._lock = Lock(path, "bridge.spool")
+        try:
+            self._open_first()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # --- feeds -----------------------------------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[Entry], texts: Sequence[Text] = ()) -> None:
+        """Add records, and texts that must be on disk with them; never blocks."""
+        lost = 0
+        with self._guard:
+            for entry in entries:
+                self._last += 1
+                self._records.append(
+                    Record(self.run, self._last, entry.kind, entry.daemon, entry.source, entry.id, entry.at, entry.body)
+                )
+            self._changed.update(((text.owner, text.key), text.value) for text in texts)
+            if self._failure is not None:
+                lost = self._forget_beyond_memory()
+        if lost:
+            log.error("the spool cannot take records: the oldest are lost", path=str(self._path), records=lost)
+        self._bell.ring()
+        if self._failure is not None:
+            self._tell()
+
+    def text(self, owner: str, key: str) -> str | None:
+        """A text that was kept; None without one."""
+        with self._guard:
+            if (owner, key) in self._changed:
+                return self._changed[owner, key]
+            return self._texts.get((owner, key))
+
+    def text_on_disk(self, owner: str, key: str) -> str | None:
+        """As `text`, without what is not written yet."""
+        with self._guard:
+            return self._texts.get((owner, key))
+
+    @property
+    def owners(self) -> set[str]:
+        """Of all texts."""
+        with self._guard:
+            return {owner for owner, _ in (*self._texts, *self._changed)}
+
+    def texts_of(self, owner: str) -> Mapping[str, str]:
+        """All texts of an owner, by key."""
+        with self._guard:
+            known = {**self._texts, **self._changed}
+            return {key: value for (of, key), value in known.items() if of == owner and value is not None}
+
+    def keep(self, text: Text) -> None:
+        """Keep a text, soon on disk."""
+        with self._guard:
+            self._changed[text.owner, text.key] = text.value
+        self._bell.ring()
+
+    # --- targets ---------------------------------------------------------------------------------------------------
+
+    def listen(self, bell: Bell) -> None:
+        """Ring it whenever something can be read, or was written."""
+        with self._guard:
+            self._listeners.append(bell)
+
+    def need(self, target: str, after: int | None) -> None:
+        """A target has all records up to a position; None: it is no target any more."""
+        with self._guard:
+            if after is None:
+                self._needed.pop(target, None)
+            else:
+                self._needed[target] = after
+        self._bell.ring()
+
+    @property
+    def last(self) -> int:
+        """Position of the newest record."""
+        return self._last
+
+    @property
+    def first(self) -> int:
+        """Position of the oldest record that is still there."""
+        return self._first
+
+    @property
+    def is_failing(self) -> bool:
+        """The disk takes nothing now."""
+        return self._failure is not None
+
+    def read(self, after: int, limit: int) -> list[Record]:
+        """Records in order; fewer, or none, where no more can be told yet. Positions may be missing.
+
+        Raises:
+            sqlite3.Error, DamagedError: the disk has them, and cannot be read now.
+        """
+        with self._guard:
+            stored, file = self._stored, self._file
+            recent = [row for row in self._records if row.position > after] if self._failure is not None else []
+        if file is not None and after < stored and not (recent and recent[0].position == after + 1):
+            found = file.read(after, limit)
+            return [row for row in found if row.position <= stored]
+        return [*islice(recent, limit)]
+
+    def lost_between(self, first: int, last: int) -> Loss:
+        """The message about records that are gone before a target had them."""
+        with self._guard:
+            by_disk = any(begin <= last and end >= first for begin, end in self._holes_by_disk)
+        return Loss(
+            id=f"spool-{self.run}-{first}-{last}", daemon="", count=last - first + 1, at=self._clock.utc_ns(),
+            cause="disk" if by_disk else "spool_full",
+        )  # fmt: skip
+
+    def report(self) -> SpoolReport:
+        with self._guard:
+            size = (self._file.bytes if self._file else 0) + sum(len(row.body) for row in self._records)
+            return SpoolReport(
+                records=self._last - self._first + 1, bytes=size, limit_bytes=self._limit, failure=self._failure
+            )
+
+    def close(self, seconds: float) -> bool:
+        """Write the rest, so long at most; whether it is on disk. A second call does nothing."""
+        self._ending.set()
+        self._bell.ring()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+            if self._thread.is_alive():  # the disk hangs
+                return False
+        elif self._file is not None:
+            self._file.close()
+        self._lock.close()
+        return self._failure is None
+
+    # --- the thread ------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            while not self._ending.is_set:
+                self._bell.wait(_IDLE_S)
+                self._run_once()
+                self._clock.wait(self._ending, _PAUSE_S if self._failure is None else _RETRY_S)
+            self._run_once(closing=True)
+        except Exception:
+            log.exception("the spool has failed: records go on from memory alone")
+            self._failure = "its thread has failed"
+        finally:
+            if self._file is not None:
+                self._file.close()
+
+    def _run_once(self, *, closing: bool = False) -> None:
+        """Write what waits, and remove what nobody needs."""
+        with self._guard:
+            records, changed = [*self._records], dict(self._changed)
+            needed = min(self._needed.values(), default=self._last)
+        facts = {"open": 0} if closing else {}
+        try:
+            file = self._opened()
+            if records or changed or facts:
+                file.write(records, [Text(*key, value) for key, value in changed.items()], facts)
+            self._settle(records, changed)
+            end = max(min(needed, self._stored) + 1, file.oldest_beyond(self._limit))
+            file.remove(end)
+            with self._guard:
+                self._first = max(self._first, file.first)
+        except (*_UNWRITABLE, ConfigError) as error:
+            self._fail(error)
+            return
+        if self._failure is not None:
+            log.warning("the spool takes records again", path=str(self._path))
+            self._failure = None
+        if records or changed:
+            self._tell()
+
+    def _settle(self, records: Sequence[Record], changed: Mapping[tuple[str, str], str | None]) -> None:
+        """These are on disk."""
+        with self._guard:
+            written = {row.position for row in records}
+            self._records = [row for row in self._records if row.position not in written]
+            for key, value in changed.items():
+                if value is None:
+                    self._texts.pop(key, None)
+                else:
+                    self._texts[key] = value
+                if key in self._changed and self._changed[key] == value:
+                    del self._changed[key]
+            if records:
+                self._stored = records[-1].position
+
+    def _fail(self, error: Exception) -> None:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        is_new = self._failure is None
+        if isinstance(error, DamagedError):
+            self._replace(error)
+        with self._guard:
+            self._failure = reason
+            lost = self._forget_beyond_memory()
+        if is_new or lost:
+            text = "the spool cannot be written: records go on from memory, which keeps so many"
+            log.error(text, path=str(self._path), reason=reason, keeps=MAX_IN_MEMORY, records_lost=lost)
+        self._tell()
+
+    def _forget_beyond_memory(self) -> int:
+        """Requires the guard; the number of records that are gone."""
+        lost = len(self._records) - MAX_IN_MEMORY
+        if lost <= 0:
+            return 0
+        gone, self._records = self._records[:lost], self._records[lost:]
+        self._holes_by_disk.append((gone[0].position, gone[-1].position))
+        return sum(row.position > min(self._needed.values(), default=self._last) for row in gone)
+
+    def _tell(self) -> None:
+        with self._guard:
+            listeners = [*self._listeners]
+        for bell in listeners:
+            bell.ring()
+
+    # --- the file --------------------------------------------------------------------------------------------------
+
+    def _open_first(self) -> None:
+        remove_leftovers(self._path)
+        try:
+            file = self._opened()
+        except DamagedError as error:
+            self._replace(error)
+            file = self._opened()
+        except sqlite3.Error as error:
+            raise ConfigError(f"bridge.spool: {self._path} cannot be opened: {error}") from error
+        except OSError as error:
+            raise ConfigError(f"bridge.spool: {self._path} cannot be written: {error.strerror}") from error
+        facts = file.facts()
+        self.run = max(self.run, facts.get("run", 0) + 1)
+        self.was_killed = bool(facts.get("open"))
+        self._texts = file.texts()
+        self._stored = self._last = file.last
+        self._first = file.first
+        try:
+            file.write((), (), {"run": self.run, "open": 1})
+        except (sqlite3.Error, DamagedError) as error:
+            self._failure = str(error)
+            log.error("the spool cannot be written", path=str(self._path), reason=str(error))
+
+    def _opened(self) -> SpoolFile:
+        """The file at the path; one that was removed or moved is begun anew, with all texts."""
+        if self._file is not None and not self._file.is_at(self._path):
+            log.error("the spool was removed or moved: it is begun anew", path=str(self._path))
+            self._file.close()
+            self._file = None
+            remove_leftovers(self._path)
+        if self._file is None:
+            file = SpoolFile(self._path)
+            if self._last:  # it is not the first of this run
+                self._adopt(file)
+            self._file = file
+        return self._file
+
+    def _adopt(self, file: SpoolFile) -> None:
+        """A file that was begun anew: texts go on, and records that only the former one had are lost."""
+        with self._guard:
+            self._changed = {**self._texts, **self._changed}
+            begin = self._records[0].position if self._records else self._last + 1
+            if begin > self._first:
+                self._holes_by_disk.append((self._first, begin - 1))
+            self._first = self._stored = begin
+            self._stored -= 1
+        file.last, file.first = self._stored, begin
+        file.write((), (), {"run": self.run, "open": 1})
+
+    def _replace(self, error: Exception) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        kept = replace_damaged(self._path)
+        log.error("the spool was damaged: it is begun anew", kept=str(kept), reason=str(error))

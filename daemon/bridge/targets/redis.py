@@ -1,0 +1,191 @@
+"""Streams of Redis and Valkey.
+
+A batch is one transaction: either all of it is in the streams, in its order, or nothing. Entries have the ids that the
+server gives them, which are its time. Ids of the bridge's own would have to grow whatever happens to the spool, and
+whoever else writes to the stream; where they did not, the server would refuse what it does not have. So records that
+may have arrived before are looked for in the stream itself, and `WATCH` sees to it that they do not arrive meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError, OutOfMemoryError, RedisError, ResponseError, WatchError
+from redis.retry import Retry
+
+from daemon.bridge.formats.port import formatter
+from daemon.bridge.port import AwayError
+from daemon.bridge.records import Delivery, Encoded, Figure
+from daemon.bridge.states import StateBoard
+from daemon.bridge.targets.credentials import secret_of, tls_files
+from daemon.bridge.targets.opening import TargetContext
+from daemon.bridge.targets.outgoing import Batch, Outgoing, figures_of
+from daemon.config.brokers import redis_place
+from daemon.config.targets import RedisTarget
+from daemon.redact import printable
+
+_CONNECT_S, _ANSWER_S = 3.0, 3.0
+_DELIVER_NS, _SIGN_NS = 6_000_000_000, 5_000_000_000  # with one answer that does not come it is less than ten seconds
+_TRIES = 3  # of a transaction that others' entries interrupt
+_LOOKED_AT = 400  # of the newest entries of a stream
+_T = TypeVar("_T")
+
+
+class RedisConnection:
+    """See `daemon.bridge.port.Connection`. Any thread may close it."""
+
+    def __init__(self, target: RedisTarget, context: TargetContext) -> None:
+        self._target, self._clock = target, context.clock
+        self._formatter = formatter(target.format)
+        self._place = redis_place(target.url.reveal())
+        self._client = self._made(context.id)
+        self._asked_at = self._clock.monotonic_ns()
+        try:
+            self._call(self._client.ping)
+        except BaseException:
+            self.close()
+            raise
+
+    def deliver(self, batch: Sequence[Delivery]) -> Sequence[str | None]:
+        out = Batch(batch, self._formatter, self._target.stream, str)
+        repeated = any(delivery.is_repeated for delivery in batch)
+        until = self._clock.monotonic_ns() + _DELIVER_NS
+        for attempt in range(_TRIES):
+            try:
+                # Who else writes to the stream may hinder this for ever: better twice than never.
+                self._call(lambda looking=repeated and attempt + 1 < _TRIES: self._transact(out, until, looking))
+                break
+            except WatchError:
+                continue
+        self._asked_at = self._clock.monotonic_ns()
+        return out.results()
+
+    def show(self, figures: Sequence[Figure]) -> int:
+        pipeline = self._client.pipeline(transaction=False)
+        for stream, figure, part in figures_of(figures, self._formatter, self._target.stream, str):
+            self._add(pipeline, stream, {"source": figure.source, "daemon": figure.daemon}, part)
+        answers = self._call(lambda: pipeline.execute(raise_on_error=False))
+        return sum(not isinstance(answer, Exception) for answer in answers)
+
+    def tend(self, states: StateBoard) -> None:
+        del states
+        now = self._clock.monotonic_ns()
+        if now - self._asked_at >= _SIGN_NS:
+            self._asked_at = now
+            self._call(self._client.ping)
+
+    def close(self) -> None:
+        self._client.close()
+        self._client.connection_pool.disconnect(inuse_connections=True)
+
+    def _transact(self, out: Batch, until: int, looking: bool) -> None:
+        """Add what is not there yet, all or nothing.
+
+        Raises:
+            WatchError: somebody else has added something meanwhile.
+        """
+        with self._client.pipeline(transaction=True) as pipeline:
+            known = self._known(pipeline, {row.topic for row in out.messages}, until) if looking else {}
+            there = [row for row in out.messages if row.id.encode() in known.get(row.topic, ())]
+            added = [row for row in out.messages if row.id.encode() not in known.get(row.topic, ())]
+            for message in added:
+                fields = {"id": message.id, "source": message.record.source, "daemon": message.record.daemon}
+                self._add(pipeline, message.topic, fields, message.encoded)
+            answers = pipeline.execute(raise_on_error=False) if added else ()
+        for message in there:
+            out.confirm(message)
+        self._settle(out, added, answers)
+
+    def _known(self, pipeline: Any, streams: set[str], until: int) -> dict[str, set[bytes]]:
+        """Ids of the records that streams have; they are watched from here on."""
+        known: dict[str, set[bytes]] = {}
+        pipeline.watch(*streams)
+        for stream in streams:
+            if self._clock.monotonic_ns() > until:
+                raise AwayError(f"redis at {self._place.shown} is slow: the streams cannot be read in time")
+            try:
+                rows = pipeline.xrevrange(stream, count=_LOOKED_AT)
+            except ResponseError:
+                continue  # it is no stream: the answer to XADD says so
+            known[stream] = {fields[b"id"] for _, fields in rows if b"id" in fields}
+        pipeline.multi()
+        return known
+
+    def _add(self, pipeline: Any, stream: str, fields: dict[str, str], part: Encoded) -> None:
+        row: dict[str, str | bytes] = {**fields, "content_type": part.content_type}
+        row |= {f"ce_{name}": value for name, value in part.attributes}
+        if part.suffix:
+            row["topic"] = part.suffix
+        row["body"] = part.body
+        pipeline.xadd(stream, row, maxlen=self._target.max_length, approximate=True)
+
+    def _settle(self, out: Batch, added: Sequence[Outgoing], answers: Sequence[object]) -> None:
+        failure: str | None = None
+        for message, answer in zip(added, answers):
+            if not isinstance(answer, Exception):
+                out.confirm(message)
+            elif "WRONGTYPE" in str(answer):
+                out.refuse(message, f"the key {message.topic} holds something else than a stream: rename one of them")
+            else:
+                failure = failure or _reason(answer)
+        if failure:
+            raise AwayError(f"redis at {self._place.shown}: {failure}", settled=out.results())
+
+    def _call(self, request: Callable[[], _T]) -> _T:
+        """
+        Raises:
+            AwayError: there is no answer, or not the one that was asked for.
+        """
+        try:
+            return request()
+        except WatchError:
+            raise
+        except (RedisError, OSError) as error:
+            raise AwayError(f"redis at {self._place.shown}: {_reason(error)}") from None  # it may show what was sent
+
+    def _made(self, id: str) -> redis.Redis:
+        target, place = self._target, self._place
+        password = secret_of(target.password, target.password_file, "password_file")
+        where: dict[str, Any] = {"unix_socket_path": place.path} if place.path else {
+            "host": place.host, "port": place.port, "socket_keepalive": True,
+            **(_tls(target) if place.is_encrypted else {}),
+        }  # fmt: skip
+        return redis.Redis(
+            **where,
+            db=place.database,
+            username=target.user.reveal() if target.user else None,
+            password=password,
+            socket_connect_timeout=_CONNECT_S,
+            socket_timeout=_ANSWER_S,
+            retry=Retry(NoBackoff(), 0),
+            retry_on_timeout=False,
+            client_name=f"lookout-{id}",
+            single_connection_client=False,
+        )
+
+
+def connect(target: RedisTarget, context: TargetContext) -> RedisConnection:
+    """See `daemon.bridge.targets.opening.open_target`."""
+    return RedisConnection(target, context)
+
+
+def _tls(target: RedisTarget) -> dict[str, Any]:
+    tls_files(target.ca_file, target.certificate_file, target.key_file)  # says which of them cannot be read
+    files = {"ca_certs": target.ca_file, "certfile": target.certificate_file, "keyfile": target.key_file}
+    named = {f"ssl_{key}": str(file) for key, file in files.items() if file is not None}
+    return {"ssl": True, "ssl_cert_reqs": "required", "ssl_check_hostname": True, **named}
+
+
+def _reason(error: BaseException) -> str:
+    """Why, in words that help."""
+    text = printable(str(error))[:300]
+    if isinstance(error, OutOfMemoryError) or "OOM" in text:
+        return "it has no memory left (maxmemory) and takes nothing: what waits is told when it has"
+    if isinstance(error, NoPermissionError) or "NOPERM" in text:
+        return f"this user may not do that: {text}"
+    if "MOVED" in text or "CROSSSLOT" in text:
+        return "it is part of a cluster that has this stream elsewhere: clusters of Redis are not supported"
+    return text or type(error).__name__

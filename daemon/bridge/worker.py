@@ -1,0 +1,300 @@
+"""A target's thread: it connects, tells what is next, and goes on where it was after whatever happens."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from daemon.bridge import account as accounts
+from daemon.bridge.figures import FigureBox
+from daemon.bridge.plan import Cooldown, Planner, Step, settle
+from daemon.bridge.port import AwayError, Connection, Farewell, GoneError
+from daemon.bridge.push.port import Digests
+from daemon.bridge.records import Delivery, Picture, Record
+from daemon.bridge.report import LinkState, TargetReport
+from daemon.bridge.spool import Spool
+from daemon.bridge.states import StateBoard
+from daemon.bridge.targets.opening import TargetContext, open_target
+from daemon.clock import Bell
+from daemon.config.targets import TargetConfig
+from daemon.errors import ConfigError
+from daemon.system.database import DamagedError
+from daemon.system.stop_token import StopToken
+
+log = structlog.get_logger(__name__)
+WINDOW = 100  # records that may be with a target and not yet known on disk as delivered
+_PICTURED = 5  # likewise, where each waits for a picture
+_PER_S, _BURST = 200, 1000  # records above what comes meanwhile: an outage is made up for without a flood
+_PICTURE_S = 1.0
+_IDLE_S = 0.2
+_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
+_JITTER = 0.2
+# Of records that are older, so many or more are one message.
+_LATE_NS, _DIGEST_OF, _DIGEST_MOST = 120_000_000_000, 3, 10_000
+
+Open = Callable[[TargetConfig, TargetContext], Connection]
+
+
+class Pictures(Protocol):
+    """The pictures of events, from the daemons."""
+
+    def get(self, record: Record, seconds: float) -> Picture | None:
+        """The picture of an event, or why there is none, after so long at most; None where none is to be expected."""
+        ...
+
+
+@dataclass(frozen=True)
+class Helpers:
+    """What a target may need.
+
+    Attributes:
+        pictures: None where it wants none.
+        cooldown: None without one.
+        open_connection: connects.
+    """
+
+    pictures: Pictures | None = None
+    cooldown: Cooldown | None = None
+    open_connection: Open = open_target
+
+
+class Target(threading.Thread):
+    """
+    Attributes:
+        figures: detections go there.
+    """
+
+    def __init__(
+        self,
+        config: TargetConfig,
+        spool: Spool,
+        states: StateBoard,
+        context: TargetContext,
+        helpers: Helpers = Helpers(),
+    ) -> None:
+        super().__init__(name=f"target-{config.name}", daemon=True)
+        self.config, self.figures = config, FigureBox(config.detections_fps)
+        self._spool, self._states, self._context, self._open = spool, states, context, helpers.open_connection
+        self._clock, self._pictures = context.clock, helpers.pictures
+        self._account = accounts.load(spool, config.name)
+        self._told = msgspec.structs.replace(self._account)  # of one moment, for reports
+        self._planner = Planner(config, spool, helpers.cooldown, self._clock.utc_ns)
+        # After a kill a window of records may be there already.
+        self._maybe_there = self._account.cursor + (WINDOW if spool.was_killed else 0)
+        self._tried = self._account.cursor
+        self._tokens, self._seen, self._paced_ns = 0.0, 0, 0
+        self._pause_s = _PAUSE_S
+        self._state: tuple[LinkState, int, str | None, float | None] = "connecting", self._clock.utc_ns(), None, None
+        self._oldest_at: int | None = None
+        self._connection: Connection | None = None
+        self._ending, self._bell = StopToken(), Bell()
+        accounts.save(spool, config.name, self._account)
+        spool.need(config.name, self._account.cursor)
+        spool.listen(self._bell)
+
+    def request_stop(self) -> None:
+        """End soon. A second call does nothing."""
+        self._ending.set()
+        self._bell.ring()
+
+    def finish(self, seconds: float) -> bool:
+        """After `request_stop`: wait so long, then interrupt what it does; whether it has ended."""
+        if self.ident is None:
+            return True
+        self.join(seconds)
+        connection = self._connection
+        if self.is_alive() and connection is not None:
+            connection.close()
+            self.join(1.0)
+        return not self.is_alive()
+
+    def report(self) -> TargetReport:
+        """The account now; any thread."""
+        account, last, (state, since, reason, retry_in_s) = self._told, self._spool.last, self._state
+        hole = max(0, self._spool.first - 1 - account.cursor)
+        dropped = dict(account.dropped)
+        if hole:  # told to the target when it is there again
+            cause = self._spool.lost_between(account.cursor + 1, account.cursor + hole).cause
+            dropped[cause] = dropped.get(cause, 0) + hole
+        spooled, at = last - account.cursor - hole, self._oldest_at
+        return TargetReport(
+            name=self.config.name,
+            type=str(self.config.__struct_config__.tag),
+            state=state,
+            since=since,
+            reason=reason,
+            retry_in_s=retry_in_s,
+            received=last - account.base,
+            delivered=account.delivered,
+            filtered=account.filtered,
+            thinned=account.thinned,
+            dropped=dropped,
+            spooled=spooled,
+            repeated=account.repeated,
+            oldest_s=max(0.0, (self._clock.utc_ns() - at) / 1e9) if spooled and at is not None else 0.0,
+            figures=self.figures.report(),
+        )
+
+    # --- the thread ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        while not self._ending.is_set:
+            retry_in_s: float | None = None
+            try:
+                self._connect_and_serve()
+                return
+            except GoneError as error:
+                self._change("gone", str(error))
+                return
+            except AwayError as error:
+                reason, retry_in_s = str(error), error.retry_in_s
+            except (ConfigError, sqlite3.Error, DamagedError) as error:
+                reason = str(error)
+            except Exception as error:
+                log.exception("a target failed: it is connected again", target=self.config.name)
+                reason = f"{type(error).__name__}: {error}"
+            pause = retry_in_s if retry_in_s is not None else self._pause_s * (1 - _JITTER * random.random())  # noqa: S311
+            self._change("away", reason, pause)
+            self._note_oldest()
+            self._clock.wait(self._ending, pause)
+            self._pause_s = min(_MAX_PAUSE_S, self._pause_s * 2)
+
+    def _connect_and_serve(self) -> None:
+        """Until the stop.
+
+        Raises:
+            AwayError, GoneError: the connection is closed.
+        """
+        connection = self._connection = self._open(self.config, self._context)
+        try:
+            self._change("up")
+            self._tokens, self._seen, self._paced_ns = WINDOW, self._spool.last, self._clock.monotonic_ns()
+            while not self._ending.is_set:
+                connection.tend(self._states)
+                worked = self._tell_next(connection)
+                worked |= self._show_figures(connection)
+                if not worked:
+                    self._bell.wait(_IDLE_S)
+            if isinstance(connection, Farewell):
+                connection.say_farewell()
+        finally:
+            self._connection = None
+            connection.close()
+
+    def _tell_next(self, connection: Connection) -> bool:
+        """Whether a record was settled."""
+        if isinstance(connection, Digests) and self._tell_digest(connection):
+            return True
+        limit = self._allowed()
+        if limit <= 0:
+            return False
+        steps = self._planner.plan(self._account, limit)
+        if not steps:
+            self._oldest_at = None
+            return False
+        before = self._account.cursor
+        batch = [self._delivery(step.record) for step in steps if step.record is not None]
+        self._oldest_at = batch[0].record.at if batch else None
+        try:
+            results = connection.deliver(batch) if batch else ()
+        except (AwayError, GoneError) as error:
+            self._settle(steps, error.settled)
+            raise
+        self._settle(steps, results)
+        return self._account.cursor > before
+
+    def _tell_digest(self, connection: Digests) -> bool:
+        """After an outage people get one message for what waited, and not one for each. Whether one was told."""
+        waiting = self._spool.last - self._account.cursor
+        if waiting < _DIGEST_OF:
+            return False
+        steps = self._planner.plan(self._account, min(waiting, _DIGEST_MOST))
+        late = self._clock.utc_ns() - _LATE_NS
+        end = next(
+            (at for at, step in enumerate(steps) if step.record is not None and step.record.at > late), len(steps)
+        )
+        steps = steps[:end]
+        records = [step.record for step in steps if step.record is not None]
+        if len(records) < _DIGEST_OF:
+            return False
+        *others, newest = records
+        batch = [self._delivery(record, with_picture=False) for record in others]
+        result = connection.digest([*batch, self._delivery(newest)])
+        self._settle(steps, [result] * len(records))
+        return True
+
+    def _picture_of(self, record: Record) -> Picture | None:
+        if self._pictures is None or record.kind != "event" or not self.config.wants_pictures:
+            return None
+        return self._pictures.get(record, _PICTURE_S)
+
+    def _delivery(self, record: Record, *, with_picture: bool = True) -> Delivery:
+        picture = self._picture_of(record) if with_picture else None
+        if record.position <= self._tried:
+            self._account.repeated += 1
+        is_repeated = record.position <= max(self._tried, self._maybe_there)
+        self._tried = max(self._tried, record.position)
+        return Delivery(record, picture, is_repeated)
+
+    def _settle(self, steps: Sequence[Step], results: Sequence[str | None]) -> None:
+        before = self._account.cursor
+        settle(self._account, steps, results)
+        for reason in [reason for reason in results if reason is not None][:1]:
+            log.warning("a target refuses a record: it is dropped", target=self.config.name, reason=reason)
+        self._told = msgspec.structs.replace(self._account, dropped=dict(self._account.dropped))
+        if self._account.cursor == before:
+            return
+        self._tokens -= self._account.cursor - before
+        self._pause_s = _PAUSE_S
+        accounts.save(self._spool, self.config.name, self._account)
+        self._spool.need(self.config.name, self._account.cursor)
+
+    def _allowed(self) -> int:
+        """How many records may be sent now."""
+        now, last = self._clock.monotonic_ns(), self._spool.last
+        gained = (now - self._paced_ns) / 1e9 * _PER_S + last - self._seen
+        self._tokens = min(_BURST, self._tokens + gained)
+        self._paced_ns, self._seen = now, last
+        window = _PICTURED if self.config.wants_pictures and self._pictures else WINDOW
+        if not self._spool.is_failing:
+            on_disk = accounts.cursor_on_disk(self._spool, self.config.name)
+            window = min(window, WINDOW - (self._account.cursor - (self._account.base if on_disk is None else on_disk)))
+        return min(window, int(self._tokens))
+
+    def _show_figures(self, connection: Connection) -> bool:
+        due = self.figures.take(self._clock.monotonic_ns())
+        if not due:
+            return False
+        sent = 0
+        try:
+            sent = connection.show(due)
+        finally:
+            self.figures.settle(sent, len(due) - sent)
+        return True
+
+    def _note_oldest(self) -> None:
+        """For the age of what waits, while nothing can be sent."""
+        try:
+            waiting = self._spool.read(self._account.cursor, 1)
+        except (sqlite3.Error, DamagedError):
+            return
+        self._oldest_at = waiting[0].at if waiting else None
+
+    def _change(self, state: LinkState, reason: str | None = None, retry_in_s: float | None = None) -> None:
+        was, since, known, _ = self._state
+        if state != was:
+            since = self._clock.utc_ns()
+        if (state, reason) != (was, known):
+            about = {"target": self.config.name, **({"reason": reason} if reason else {})}
+            if state == "up":
+                log.info("a target is connected", **about)
+            else:
+                log.warning("a target is gone for good" if state == "gone" else "a target is away", **about)
+        self._state = state, since, reason, retry_in_s

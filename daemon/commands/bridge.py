@@ -1,0 +1,148 @@
+"""`lookout bridge`: the bridge in a process of its own, and whether its targets can be told anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import structlog
+
+from daemon.bridge.bridge import Bridge
+from daemon.bridge.port import AwayError, GoneError
+from daemon.bridge.samples import drawn_picture, samples
+from daemon.bridge.targets.opening import Memory, TargetContext, open_target
+from daemon.clock import SystemClock
+from daemon.config.load import load_bridge
+from daemon.config.root import BridgeFile, Config
+from daemon.config.targets import TargetConfig
+from daemon.errors import ConfigError
+from daemon.log import logging
+from daemon.peers.addresses import bridged_addresses
+from daemon.redact import Secret
+from daemon.system.signals import stopping_on_signals
+from daemon.system.stop_token import StopToken
+from daemon.system.tuning import disable_core_dumps, raise_nofile_limit
+
+log = structlog.get_logger(__name__)
+
+
+def run(path: Path, token: str | None) -> int:
+    """Pass on until a signal; SIGHUP reads the targets again. The exit code.
+
+    Args:
+        token: for the daemons' HTTP APIs.
+    """
+    config = load_bridge(path)
+    _check_has_targets(config)
+    addresses = bridged_addresses(config, Secret(token) if token else None)
+    disable_core_dumps()
+    raise_nofile_limit()
+    stop, clock, asked = StopToken(), SystemClock(), StopToken()
+    running = list[Bridge]()
+
+    def reload() -> None:
+        asked.set()
+        for bridge in running:
+            _reload(bridge, path)
+
+    with logging(config.log), stopping_on_signals(stop.set, reload):
+        bridge = Bridge(config.bridge, addresses, clock)
+        try:
+            bridge.start()
+            running.append(bridge)
+            log.info("the bridge runs", targets=[target.name for target in config.bridge.targets])
+            stop.wait()
+        finally:
+            bridge.stop()
+    return 0
+
+
+def check(path: Path) -> int:
+    """Connect to each target, and say what was found: 0 if all can be told something, else 2."""
+    config = load_bridge(path)
+    _check_has_targets(config)
+    bridged_addresses(config, None)
+    failed = 0
+    for target in config.bridge.targets:
+        reason = _trial(target)
+        failed += reason is not None
+        click.echo(f"{target.name:20} {_type_of(target):9} {reason or 'ok'}")
+    return 2 if failed else 0
+
+
+def test(path: Path, name: str) -> int:
+    """Send one of each to a target, whatever its `when` says: 0 if all were taken, else 2."""
+    config = load_bridge(path)
+    found = [target for target in config.bridge.targets if target.name == name]
+    if not found:
+        known = ", ".join(target.name for target in config.bridge.targets) or "none"
+        raise ConfigError(f"bridge.targets: none is named {name!r}; there are: {known}")
+    failed = 0
+    for kind, reason in _tell(found[0]):
+        failed += reason is not None
+        click.echo(f"{kind:9} {reason or 'taken'}")
+    return 2 if failed else 0
+
+
+def _reload(bridge: Bridge, path: Path) -> None:
+    try:
+        config = load_bridge(path)
+    except ConfigError as error:
+        log.error("the configuration is refused: the bridge goes on as it was", reason=str(error))
+        return
+    for text in bridge.reload(config.bridge):
+        log.warning(text)
+
+
+def _check_has_targets(config: Config | BridgeFile) -> None:
+    if not config.bridge.targets:
+        raise ConfigError("bridge.targets: is empty: write to whom events go, see docs/bridges.md")
+
+
+def _type_of(target: TargetConfig) -> str:
+    return str(target.__struct_config__.tag)
+
+
+def _trial(target: TargetConfig) -> str | None:
+    """Why it cannot be told anything."""
+    try:
+        open_target(target, _context()).close()
+    except (AwayError, GoneError, ConfigError) as error:
+        return str(error)
+    return None
+
+
+def _tell(target: TargetConfig) -> Iterator[tuple[str, str | None]]:
+    """The kind of each sample, and why it was not taken."""
+    try:
+        connection = open_target(target, _context())
+    except (AwayError, ConfigError) as error:
+        yield "connect", str(error)
+        return
+    try:
+        for delivery in samples(target, drawn_picture if target.wants_pictures else None):
+            kind = delivery.record.kind
+            try:
+                results = connection.deliver([delivery])
+            except (AwayError, GoneError) as error:
+                yield kind, str(error)
+                return
+            yield kind, results[0] if results else "it was not confirmed in time"
+    finally:
+        connection.close()
+
+
+class _Nothing:
+    """A memory that keeps nothing: a trial must not change what the bridge knows."""
+
+    def read(self) -> dict[str, str]:
+        return {}
+
+    def write(self, key: str, value: str | None) -> None:
+        """Not kept."""
+
+
+def _context() -> TargetContext:
+    memory: Memory = _Nothing()
+    return TargetContext("trial", ("trial",), memory, SystemClock())
