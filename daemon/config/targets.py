@@ -137,8 +137,11 @@ class MqttTarget(WireBase, frozen=True, tag="mqtt", kw_only=True):
     discovery_prefix: Topic = "homeassistant"
     """as Home Assistant has it"""
 
+    @property
+    def wants_pictures(self) -> bool:
+        return self.picture
+
     def problems(self) -> Iterator[str]:
-        """See `TargetBase.problems`."""
         yield from super().problems()
         yield from mqtt_problems(self)
 

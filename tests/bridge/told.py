@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from daemon.bridge.records import Delivery, Figure, Picture, Record
+from daemon.bridge.messages import Loss, Notice
+from daemon.bridge.records import Delivery, Figure, Picture, Record, RecordKind
 from daemon.bridge.states import DaemonState, SourceState, StateBoard, States
 from daemon.bridge.targets.opening import TargetContext
 from daemon.clock import Clock, SystemClock
@@ -98,6 +99,13 @@ def delivery(message: Event, *, daemon: str = "here", jpeg: bytes | None = None,
     return Delivery(record, Picture(jpeg) if jpeg else None, is_repeated)
 
 
+def encoded_record(kind: RecordKind, message: Notice | Loss, source: str) -> Record:
+    return Record(
+        run=1, position=1, kind=kind, daemon="here", source=source, id=message.id, at=message.at,
+        body=msgspec.json.encode(message),
+    )  # fmt: skip
+
+
 def deliveries(first: int, count: int, source: str = "door") -> list[Delivery]:
     return [delivery(event(number, source)) for number in range(first, first + count)]
 
@@ -114,7 +122,9 @@ def source(
     rows = [Total(zone[0], "zone" if zone[0] is not None else "object", "entered" if zone[0] is not None else "appeared",
                   None, zone[1], 4), *totals]  # fmt: skip
     occupancy = [Occupancy(*zone, inside)] if inside else []
-    counts = Counts(instance="5f0c2d1e", source=name, index=0, at=AT, since=AT, totals=rows, occupancy=occupancy, owner=owner)
+    counts = Counts(
+        instance="5f0c2d1e", source=name, index=0, at=AT, since=AT, totals=rows, occupancy=occupancy, owner=owner
+    )
     return SourceState(daemon, name, status, counts)
 
 

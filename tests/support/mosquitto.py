@@ -62,9 +62,7 @@ class Mosquitto:
 
     def start(self) -> None:
         self._log = (self._folder / "log").open("ab")
-        self._process = subprocess.Popen(
-            [PROGRAM, "-c", str(self._file)], stdout=self._log, stderr=subprocess.STDOUT
-        )
+        self._process = subprocess.Popen([PROGRAM, "-c", str(self._file)], stdout=self._log, stderr=subprocess.STDOUT)
         end = time.monotonic() + _WITHIN_S
         while time.monotonic() < end:
             try:

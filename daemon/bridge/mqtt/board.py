@@ -94,18 +94,18 @@ class Board:
         base = self._topics.source(state.daemon, state.source, owner_of(state))
         return SourceView(state, is_up, daemon_is_up, fps if daemon_is_up else None, rows, base)
 
-    def forget(self, daemon: str, source: str) -> None:
+    def forget(self, about: About) -> None:
         """A source was removed."""
-        if self._rows.pop((daemon, source), None) is not None:
-            self._memory.write(_key(daemon, source), None)
+        if self._rows.pop(about, None) is not None:
+            self._memory.write(_key(about), None)
 
     @property
-    def sources(self) -> list[tuple[str, str]]:
-        """By the names of daemon and source: those that something is kept of."""
+    def sources(self) -> list[About]:
+        """Those that something is kept of."""
         return [*self._rows]
 
     def _learn(self, state: SourceState) -> Rows:
-        key = state.daemon, state.source
+        key = about_of(state.daemon, state.source, owner_of(state))
         known = self._rows.get(key, Rows())
         if state.counts is None:
             return known
@@ -114,7 +114,7 @@ class Board:
         found = Rows(tuple(zones)[:MAX_ROWS], tuple(lines)[:MAX_ROWS])
         if found != known:
             self._rows[key] = found
-            self._memory.write(_key(*key), msgspec.json.encode(found).decode())
+            self._memory.write(_key(key), msgspec.json.encode(found).decode())
             if max(len(zones), len(lines)) > MAX_ROWS:
                 log.warning("a source has more zones and labels than are told", source=state.source, most=MAX_ROWS)
         return found
@@ -123,6 +123,11 @@ class Board:
 def owner_of(state: SourceState) -> Owner | None:
     message = state.status or state.counts
     return None if message is None else message.owner
+
+
+def about_of(daemon: str, source: str, owner: Owner | None) -> About:
+    """Of a topic of a source; one of a fleet may be with any daemon next."""
+    return About("" if owner is not None and owner.fleet else daemon, source)
 
 
 def newest(states: States) -> dict[tuple[str, str], SourceState]:
@@ -145,7 +150,8 @@ def daemon_topics(topics: Topics, state: DaemonState) -> Iterator[tuple[str, Wan
 
 
 def source_topics(view: SourceView) -> Iterator[tuple[str, Wanted]]:
-    state, about, base = view.state, About(view.state.daemon, view.state.source), view.base
+    state, base = view.state, view.base
+    about = about_of(state.daemon, state.source, owner_of(state))
     status, counts = state.status, state.counts
     shown = status.state if status is not None and view.daemon_is_up else "unknown"
     yield f"{base}/state", Wanted(about, shown.encode())
@@ -208,13 +214,13 @@ def _epoch(state: SourceState) -> int:
     return -1 if owner is None else owner.epoch
 
 
-def _key(daemon: str, source: str) -> str:
-    return _KEY + msgspec.json.encode([daemon, source]).decode()
+def _key(about: About) -> str:
+    return _KEY + msgspec.json.encode(about).decode()
 
 
-def _stored(memory: Mapping[str, str]) -> Iterator[tuple[tuple[str, str], Rows]]:
+def _stored(memory: Mapping[str, str]) -> Iterator[tuple[About, Rows]]:
     for key, value in memory.items():
         if key.startswith(_KEY):
             with contextlib.suppress(msgspec.MsgspecError):
-                about = msgspec.json.decode(key.removeprefix(_KEY), type=tuple[str, str])
+                about = msgspec.json.decode(key.removeprefix(_KEY), type=About)
                 yield about, msgspec.json.decode(value, type=Rows)

@@ -148,7 +148,9 @@ class _Way:
         with contextlib.suppress(UnicodeDecodeError):
             self.happened.put(Message(message.topic, bytes(message.payload), message.retain))
 
-    def on_disconnect(self, _c: Client, _u: Any, flags: DisconnectFlags, code: ReasonCode, _p: Properties | None) -> None:
+    def on_disconnect(
+        self, _c: Client, _u: Any, flags: DisconnectFlags, code: ReasonCode, _p: Properties | None
+    ) -> None:
         by_broker = flags.is_disconnect_packet_from_server
         self.happened.put(_Ended(f"the broker ends the connection: {code}" if by_broker else "the connection is lost"))
 
@@ -157,7 +159,7 @@ class Link:
     """One connection. The thread that opened it uses it; `close` may come from any.
 
     Args:
-        will: topic and body of what the broker says for the bridge when it is gone; retained.
+        will: topic and body of what the broker says for the bridge when it is gone; retained; None for nothing.
         keeps_session: the broker keeps the session for a while, so that the will waits as well.
 
     Attributes:
@@ -170,7 +172,7 @@ class Link:
         self,
         address: Address,
         login: Login,
-        will: tuple[str, bytes],
+        will: tuple[str, bytes] | None,
         clock: Clock,
         *,
         is_new: bool,
@@ -198,7 +200,8 @@ class Link:
             client.tls_set_context(address.tls)
         if login.user is not None:
             client.username_pw_set(login.user, login.password)
-        client.will_set(will[0], will[1], qos=1, retain=True, properties=_will_properties() if is_new else None)
+        if will is not None:
+            client.will_set(will[0], will[1], qos=1, retain=True, properties=_will_properties() if is_new else None)
         way = self._way
         client.on_connect, client.on_disconnect = way.on_connect, way.on_disconnect
         client.on_publish, client.on_subscribe, client.on_message = way.on_publish, way.on_subscribe, way.on_message

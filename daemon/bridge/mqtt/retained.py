@@ -25,6 +25,7 @@ class About(msgspec.Struct, frozen=True):
     """Whose a topic is.
 
     Attributes:
+        daemon: empty where only all of them together know whether it is over.
         source: empty for a topic of a daemon.
     """
 

@@ -8,7 +8,16 @@ from typing import NamedTuple
 
 import structlog
 
-from daemon.bridge.mqtt.board import Board, SourceView, daemon_topics, newest, picture_topic, source_topics
+from daemon.bridge.mqtt.board import (
+    Board,
+    SourceView,
+    about_of,
+    daemon_topics,
+    newest,
+    owner_of,
+    picture_topic,
+    source_topics,
+)
 from daemon.bridge.mqtt.claim import Claim
 from daemon.bridge.mqtt.homeassistant import BIRTH, SPREAD_S, Discovery, event_body, event_topic
 from daemon.bridge.mqtt.link import Link, Message
@@ -48,7 +57,7 @@ class Told:
             self._discovery = Discovery(
                 topics, target.discovery_prefix, has_several=has_several, has_pictures=target.picture
             )
-        self._known: set[tuple[str, str]] = set()
+        self._known: set[About] = set()
         self._version = -1
         self._again_ns: int | None = None
 
@@ -90,10 +99,14 @@ class Told:
         picture = delivery.picture
         if picture is not None and picture.jpeg:
             topic = picture_topic(base)
-            self._retained.note(topic, About(delivery.record.daemon, event.source))
-            if (delivery.record.daemon, event.source) not in self._known:
-                self._version = -1  # it is cleared again if the source was removed
-            yield Beside(topic, picture.jpeg, is_retained=True)
+            if self._context.is_trial:
+                yield Beside(topic, picture.jpeg, is_retained=False)
+            else:
+                about = about_of(delivery.record.daemon, event.source, event.owner)
+                self._retained.note(topic, about)
+                if about not in self._known:
+                    self._version = -1  # it is cleared again if the source was removed
+                yield Beside(topic, picture.jpeg, is_retained=True)
         if self._discovery is not None:
             yield Beside(event_topic(base), event_body(delivery, event), is_retained=False)
 
@@ -127,17 +140,17 @@ class Told:
         wanted: dict[str, Wanted] = {}
         for name in self._context.daemons:
             wanted |= self._of_daemon(states.daemons.get(name) or DaemonState(name))
-        known: set[tuple[str, str]] = set()
+        known: set[About] = set()
         for state in newest(states).values():
-            known.add((state.daemon, state.source))
+            known.add(about_of(state.daemon, state.source, owner_of(state)))
             if self._sources is None or state.source in self._sources:
                 wanted |= self._of_source(state, states.daemons.get(state.daemon))
         for topic, about in self._retained:
             if topic not in wanted and self._is_over(about, states):
                 self._retained.clear(topic)
-        for daemon, source in self._board.sources:
-            if (daemon, source) not in known and self._is_over(About(daemon, source), states):
-                self._board.forget(daemon, source)
+        for about in self._board.sources:
+            if about not in known and self._is_over(about, states):
+                self._board.forget(about)
         self._known = known
         self._retained.want(wanted)
 
@@ -149,7 +162,7 @@ class Told:
 
     def _of_source(self, state: SourceState, daemon: DaemonState | None) -> Iterator[tuple[str, Wanted]]:
         view: SourceView = self._board.view(state, daemon)
-        about = About(state.daemon, state.source)
+        about = about_of(state.daemon, state.source, owner_of(state))
         if self._discovery is not None:
             topic, body = self._discovery.source(view)
             yield topic, Wanted(about, body)
@@ -159,10 +172,7 @@ class Told:
 
     def _is_over(self, about: About, states: States) -> bool:
         """Nobody has it any more: its daemon is there and does not know it, or is not in the bridge."""
-        if about.daemon and about.daemon not in self._context.daemons:
-            return True
-        if about.daemon and not about.source:  # of an earlier configuration
-            return True
-        names = [about.daemon] if about.daemon else self._context.daemons
-        rows = [states.daemons.get(name) for name in names]
-        return states.is_complete and all(row is not None and row.is_up for row in rows)
+        if not about.daemon:
+            return states.is_complete
+        # A topic of a daemon itself is of an earlier configuration.
+        return about.daemon not in self._context.daemons or not about.source or states.knows_all_of(about.daemon)

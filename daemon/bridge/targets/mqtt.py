@@ -54,7 +54,7 @@ class _Sent:
 class MqttConnection:
     """See `daemon.bridge.port.Connection`."""
 
-    def __init__(self, link: Link, claim: Claim, told: Told, messages: Messages, clock: Clock) -> None:
+    def __init__(self, link: Link, claim: Claim | None, told: Told, messages: Messages, clock: Clock) -> None:
         self._link, self._claim, self._told, self._messages, self._clock = link, claim, told, messages, clock
         self._is_leaving = False
 
@@ -98,18 +98,21 @@ class MqttConnection:
         self._link.pump(0)
         while self._link.inbox:
             message = self._link.inbox.popleft()
-            if not self._claim.heed(message):
+            if self._claim is None or not self._claim.heed(message):
                 self._told.heed(message)
-        self._told.tend(states.read())
+        if self._claim is not None:
+            self._told.tend(states.read())
 
     def say_farewell(self) -> None:
         """See `Farewell.say_farewell`."""
+        if self._claim is None:
+            return
         with contextlib.suppress(AwayError):  # then the broker says the will
             self._is_leaving = self._link.await_all([self._claim.give_up()], _FAREWELL_S)
 
     def close(self) -> None:
         """See `Connection.close`."""
-        self._link.close(says_will=not self._is_leaving)
+        self._link.close(says_will=self._claim is not None and not self._is_leaving)
 
     def _send(self, delivery: Delivery, sent: _Sent, deadline: int) -> bool:
         """Whether there was room for all of its messages."""
@@ -141,10 +144,11 @@ def connect(target: MqttTarget, context: TargetContext) -> MqttConnection:
     try:
         if link.max_qos < target.qos:
             raise AwayError(f"the broker has no quality of service {target.qos}: set qos: {link.max_qos}")
-        claim = Claim(link, topics, f"{context.id}/{target.name}", context.clock)
-        claim.take()
         told = Told(link, topics, target, context)
-        told.begin(claim)
+        claim = None if context.is_trial else Claim(link, topics, f"{context.id}/{target.name}", context.clock)
+        if claim is not None:
+            claim.take()
+            told.begin(claim)
         messages = Messages(topics, formatter(target.format), target.qos, has_properties=link.is_new)
     except BaseException:
         link.close(says_will=False)
@@ -153,9 +157,10 @@ def connect(target: MqttTarget, context: TargetContext) -> MqttConnection:
 
 
 def _open(target: MqttTarget, topics: Topics, context: TargetContext) -> Link:
-    address, login, will = _address(target), _login(target, context), (topics.bridge, OFFLINE)
+    address, login = _address(target), _login(target, context)
+    will = None if context.is_trial else (topics.bridge, OFFLINE)
     # A session that is kept remembers numbers of packets, which quality 2 would take for its own.
-    keeps_session = target.qos < 2
+    keeps_session = target.qos < 2 and not context.is_trial
     try:
         return Link(address, login, will, context.clock, is_new=True, keeps_session=keeps_session)
     except VersionError as error:
@@ -190,7 +195,7 @@ def _no_password() -> str:
 
 def _login(target: MqttTarget, context: TargetContext) -> Login:
     # Brokers of MQTT 3.1.1 need take no more than 23 letters and digits.
-    id = "lookout" + hashlib.sha256(f"{context.id}/{target.name}".encode()).hexdigest()[:16]
+    id = "" if context.is_trial else "lookout" + hashlib.sha256(f"{context.id}/{target.name}".encode()).hexdigest()[:16]
     user = None if target.user is None else target.user.reveal()
     password = None if target.password is None else target.password.reveal()
     if target.password_file is not None:
