@@ -84,6 +84,7 @@ NEEDS = {
     "etcd-client": _program("etcdctl", "etcd-client"),
     "openssl": _program("openssl"),
     "node": Need(lambda: node() is not None, otherwise="Node.js, which Playwright brings"),
+    "mosquitto": Need(lambda: shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin") is not None, ("mosquitto",)),
     "playwright": _modules(
         # This is the last Playwright that drives Debian's Firefox as well.
         ("playwright", "greenlet", "pyee", "axe_playwright_python"),
