@@ -75,12 +75,14 @@ def bridge_cost(load: BridgeLoad, turns: int) -> BridgeCost:
         us["subscriber"].append(overhead(options, listening).cpu_us_per_frame)
         us["bridge"].append(overhead(options, partial(_bridge, bridge)).cpu_us_per_frame)
     return BridgeCost(
-        load.sources,
-        load.fps,
-        *(round(median(us[name]), 1) for name in ("alone", "subscriber", "bridge")),
-        round(100 * bridge.cpu_s / (turns * load.seconds), 1),
-        bridge.events,
-        bridge.figures,
+        sources=load.sources,
+        fps=load.fps,
+        alone_us=round(median(us["alone"]), 1),
+        subscriber_us=round(median(us["subscriber"]), 1),
+        bridge_us=round(median(us["bridge"]), 1),
+        bridge_cpu_percent=round(100 * bridge.cpu_s / (turns * load.seconds), 1),
+        events=bridge.events,
+        figures=bridge.figures,
     )
 
 
