@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.bench.past_cost import PastFound
     from tests.bench.peers.compare import PeerRates
     from tests.bench.providers import ProviderCost
+    from tests.bench.push_delay import PushDelay
     from tests.bench.recorder_cost import RecorderFound
     from tests.bench.rings import RingsFound
     from tests.bench.search_cost import SearchCost
@@ -123,6 +124,18 @@ def overhead(found: Overhead) -> Table:
     ]
     title = f"{found.sources} sources, {found.published} frames published, {found.received} received"
     return Table(title, ("", ""), rows)
+
+
+def push_delay(found: PushDelay) -> Table:
+    """Result of `python -m tests.bench push`."""
+    rows = [
+        ("event to push, p50", f"{number(found.p50_ms)} ms"),
+        ("p95", f"{number(found.p95_ms)} ms"),
+        ("at most", f"{number(found.max_ms)} ms"),
+    ]
+    return Table(
+        f"{found.sources} sources, {found.events} events, {found.with_picture} with their picture", ("", ""), rows
+    )
 
 
 def bridge_cost(found: BridgeCost) -> Table:

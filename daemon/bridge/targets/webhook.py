@@ -70,7 +70,6 @@ class _Webhook:
         id, seconds = message_id(record.id), now_ns // 1_000_000_000
         keys = _keys(self._target, AwayError)
         headers = {name: value.reveal() for name, value in self._target.headers.items()}
-        headers |= dict(encoded.attributes)
         headers |= {"Content-Type": encoded.content_type, "webhook-id": id, "webhook-timestamp": str(seconds)}
         if keys:
             headers["webhook-signature"] = " ".join(signature(key, id, seconds, encoded.body) for key in keys)
