@@ -5,8 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from time import monotonic, sleep
+from contextlib import contextmanager, suppress
 from typing import IO
 
 import pytest
@@ -17,27 +16,28 @@ from daemon.bridge.targets.opening import open_target
 from daemon.config.targets import WebhookTarget
 from daemon.redact import Secret
 from tests.support.clock import ManualClock
-from tests.support.daemon import ROOT
+from tests.support.daemon import ROOT, wait_until
 from tests.support.needs import node
 from tests.support.ports import free_port
 from tests.support.pushes import HERE, JPEG, context, event_record
 
 _EXAMPLES = ROOT / "docs" / "examples"
 OLD, NEW = ("whsec_" + letter * 10 for letter in ("b2xk", "bmV3"))
-PATIENCE_S = 60.0
 
 
 def opened(port: int, *secrets: str, clock: ManualClock | None = None) -> Connection:
     """A connection to a program that may not listen yet."""
     target = WebhookTarget(name="hook", url=Secret(f"http://127.0.0.1:{port}/x"), allow=HERE,
                            secrets=[Secret(text) for text in secrets])  # fmt: skip
-    until = monotonic() + PATIENCE_S
-    while True:
-        try:
-            return open_target(target, context(clock))
-        except AwayError:
-            assert monotonic() < until
-            sleep(0.02)
+    found: list[Connection] = []
+
+    def is_open() -> bool:
+        with suppress(AwayError):
+            found.append(open_target(target, context(clock)))
+        return bool(found)
+
+    wait_until(is_open, "the example listens")
+    return found[0]
 
 
 @contextmanager
