@@ -281,19 +281,28 @@ class _Http(HTTPConnection):
 
     def answer(self, request: HttpRequest) -> HTTPResponse:
         """As far as its head."""
-        self.request(request.method, request.path, request.body or None, dict(request.headers))
+        try:
+            self.request(request.method, request.path, request.body or None, dict(request.headers))
+        except (ssl.SSLError, ConnectionError) as error:
+            return self._early_answer(error)
         return self.getresponse()
+
+    def _early_answer(self, error: OSError) -> HTTPResponse:
+        """The answer of a server that did not wait for the whole request, such as 413."""
+        try:
+            answer = self.getresponse()
+        except ssl.SSLError:
+            raise  # the server said why: TLS 1.3 does after the handshake
+        except (OSError, HTTPException):
+            raise error from None
+        answer.will_close = True
+        return answer
 
     def send(self, data: Any) -> None:
         rest = memoryview(data)
-        try:
-            while rest:
-                self._set_limit(self.sock)
-                rest = rest[self.sock.send(rest) :]
-        except (ssl.SSLError, ConnectionError):
-            if isinstance(self.sock, ssl.SSLSocket):  # the server may have said why: TLS 1.3 does after the handshake
-                self.sock.recv(1)
-            raise
+        while rest:
+            self._set_limit(self.sock)
+            rest = rest[self.sock.send(rest) :]
 
     def _connected(self) -> socket.socket:
         """Each address of the name gets an equal share of the time."""

@@ -337,3 +337,17 @@ def test_a_connection_that_hangs_while_it_connects_is_interrupted() -> None:
             connection.interrupt()
         with pytest.raises(ConnectionError):
             hanging.result()
+
+
+def test_an_answer_that_comes_before_the_whole_request_counts() -> None:
+    """Such as 413 of a server that has seen the length alone, and closes."""
+
+    def refuse(_: Server, end: socket.socket) -> None:
+        end.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 9\r\n\r\ntoo large")
+        end.close()  # with content unread: the client's next bytes are answered by a reset
+
+    with served(refuse) as server:
+        connection = HttpConnection(server.address, None)
+        for _ in range(2):
+            answer = connection.exchange(HttpRequest("POST", "/x", bytes(1 << 26)), monotonic() + LONG_S, repeats=False)
+            assert (answer.status, answer.content) == (413, b"too large")
