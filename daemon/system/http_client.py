@@ -276,8 +276,11 @@ class _Http(HTTPConnection):
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is not None:
             self._set_limit(self.sock)
-            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
-        self.end = self.sock
+            # It is known before the handshake, which an interruption ends as well.
+            self.sock = self.end = self._tls.wrap_socket(
+                self.sock, server_hostname=self.host, do_handshake_on_connect=False
+            )
+            self.sock.do_handshake()
 
     def answer(self, request: HttpRequest) -> HTTPResponse:
         """As far as its head."""

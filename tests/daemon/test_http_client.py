@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -351,3 +352,13 @@ def test_an_answer_that_comes_before_the_whole_request_counts() -> None:
         for _ in range(2):
             answer = connection.exchange(HttpRequest("POST", "/x", bytes(1 << 26)), monotonic() + LONG_S, repeats=False)
             assert (answer.status, answer.content) == (413, b"too large")
+
+
+def test_a_handshake_that_hangs_is_interrupted() -> None:
+    with served(silent) as server, ThreadPoolExecutor(1) as pool:
+        connection = HttpConnection(server.address, ssl.create_default_context())
+        hanging = pool.submit(connection.open, monotonic() + LONG_S)
+        assert server.asked.wait(LONG_S)  # the handshake has begun
+        connection.interrupt()
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            hanging.result()
