@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import time_ns
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from daemon.bridge import spool
 from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.worker import WINDOW
 from daemon.errors import ConfigError
 from lookoutd.messages import Event
 from tests.bridge.publisher import EventSource
 from tests.bridge.rig import DigestReceiver, Rig
+from tests.support.small_disk import small_disk
 
 EVENTS = {"kinds": ["event"]}
 
@@ -285,3 +288,52 @@ def test_no_more_than_a_window_is_ahead_of_the_disk(tmp_path: Path, source: Even
     # The cursor was read before the records were counted.
     assert max(ahead) <= 2 * WINDOW
     assert receiver.numbers == _numbers(source)
+
+
+@pytest.mark.needs("loop mounts")
+def test_a_loop_mount_that_is_full_costs_what_memory_cannot_hold_and_delays_nobody(
+    tmp_path: Path, source: EventSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "MAX_IN_MEMORY", 100)
+    with small_disk(tmp_path, 16) as disk:
+        with Rig(disk.folder, source, [{"name": "there"}, {"name": "away"}]) as rig:
+            rig.wait_until(rig.is_following)
+            source.emit(5)
+            rig.wait_until(lambda: rig.account("there").delivered == 5)
+            rig.receivers["away"].away = "nothing answers"
+            with suppress(OSError), (disk.folder / "foreign").open("wb") as file:
+                while True:
+                    file.write(bytes(4096))
+                    file.flush()
+            source.emit(200, label="x" * 4000)
+            rig.wait_until(lambda: rig.account("there").received == 205)
+            rig.wait_until(lambda: rig.account("there").spooled == 0)
+            assert rig.bridge.report().spool.failure
+            assert rig.account("there").delivered + rig.account("there").dropped.get("disk", 0) == 205
+            (disk.folder / "foreign").unlink()
+            rig.wait_until(lambda: rig.bridge.report().spool.failure is None)
+            rig.receivers["away"].away = None
+            rig.wait_until(lambda: rig.account("away").spooled == 0)
+            assert rig.account("away").dropped["disk"] >= 1
+        told = [row.message for row in rig.receivers["away"].records if isinstance(row.message, Loss)]
+        assert sum(loss.count or 0 for loss in told) == sum(rig.account("away").dropped.values())
+
+
+@pytest.mark.needs("loop mounts")
+def test_a_loop_mount_that_hangs_holds_up_no_delivery_and_no_stop(tmp_path: Path, source: EventSource) -> None:
+    with small_disk(tmp_path, 16) as disk:
+        with Rig(disk.folder, source, [{"name": "all"}]) as rig:
+            rig.wait_until(rig.is_following)
+            source.emit(5)
+            rig.wait_until(lambda: rig.account("all").delivered == 5)
+            disk.freeze()
+            source.emit(50)
+            rig.wait_until(lambda: rig.account("all").delivered == 55)
+            assert rig.bridge.report().spool.failure == "the disk does not answer"
+            assert not rig.bridge.stop()
+            disk.thaw()
+            rig.wait_until(lambda: not rig.bridge._spool._thread.is_alive())
+            rig.restart()
+            source.emit(5)
+            rig.wait_until(lambda: rig.account("all").delivered >= 60)
+        assert [*dict.fromkeys(rig.receivers["all"].numbers)] == _numbers(source)
