@@ -61,6 +61,9 @@ class Mosquitto:
         self._file.write_text("\n".join(rows) + "\n")
 
     def start(self) -> None:
+        """A second call does nothing while it runs."""
+        if self._process is not None:
+            return
         self._log = (self._folder / "log").open("ab")
         self._process = subprocess.Popen([PROGRAM, "-c", str(self._file)], stdout=self._log, stderr=subprocess.STDOUT)
         end = time.monotonic() + _WITHIN_S
@@ -115,20 +118,31 @@ class Reader:
     Args:
         topics: filters.
         id: of a client whose session the broker keeps, so that nothing is missed while it is away.
+        qos: with 0 a broker that comes back sends nothing twice.
     """
 
-    def __init__(self, port: int, *topics: str, id: str = "") -> None:
+    def __init__(
+        self, port: int, *topics: str, id: str = "", login: tuple[str, str] | None = None, qos: int = 1
+    ) -> None:
         self.messages: list[MQTTMessage] = []
         self._here, self._changed = threading.Event(), threading.Condition()
         self._topics = topics
         self._client = Client(CallbackAPIVersion.VERSION2, client_id=id, protocol=5)
-        self._client.on_connect = lambda client, *_: client.subscribe([(topic, 1) for topic in topics])
+        if login is not None:
+            self._client.username_pw_set(*login)
+        self._client.on_connect = lambda client, *_: client.subscribe([(topic, qos) for topic in topics])
         self._client.on_subscribe = lambda *_: self._here.set()
         self._client.on_message = self._take
         self._client.connect("127.0.0.1", port, clean_start=not id, properties=_kept() if id else None)
         self._client.reconnect_delay_set(1, 1)
         self._client.loop_start()
         assert self._here.wait(_WITHIN_S)
+
+    def await_return(self) -> None:
+        """Wait until it is there again, after its broker was away."""
+        self._here.clear()
+        if not self._client.is_connected():
+            assert self._here.wait(_WITHIN_S)
 
     def publish(self, topic: str, body: str | bytes, *, retain: bool = False) -> None:
         self._client.publish(topic, body, qos=1, retain=retain).wait_for_publish(_WITHIN_S)
@@ -178,8 +192,7 @@ def retained(port: int, *topics: str) -> dict[str, bytes]:
             other.publish(mark, "now")
             other.wait(lambda row: row.bodies(mark))
         time.sleep(0.1)
-        with reader._changed:
-            return {row.topic: row.payload for row in reader.messages if row.retain and row.payload}
+        return {row.topic: row.payload for row in [*reader.messages] if row.retain and row.payload}
 
 
 def _kept() -> object:
