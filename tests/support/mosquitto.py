@@ -39,7 +39,8 @@ class Mosquitto:
         self, folder: Path, lines: Sequence[str] = (), listener: Sequence[str] = (), *, keeps: bool = True
     ) -> None:
         self.port = free_port()
-        self._folder, self._process = folder, None
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "mosquitto.conf"
         self.configure(lines, listener, keeps=keeps)
@@ -64,8 +65,8 @@ class Mosquitto:
         """A second call does nothing while it runs."""
         if self._process is not None:
             return
-        self._log = (self._folder / "log").open("ab")
-        self._process = subprocess.Popen([PROGRAM, "-c", str(self._file)], stdout=self._log, stderr=subprocess.STDOUT)
+        with (self._folder / "log").open("ab") as out:
+            self._process = subprocess.Popen([PROGRAM, "-c", str(self._file)], stdout=out, stderr=subprocess.STDOUT)
         end = time.monotonic() + _WITHIN_S
         while time.monotonic() < end:
             try:
@@ -109,7 +110,6 @@ class Mosquitto:
             self._process.send_signal(number)
             self._process.wait(_WITHIN_S)
             self._process = None
-            self._log.close()
 
 
 class Reader:
