@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import permutations
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
 import yaml
 
+from daemon.bridge.targets.opening import open_target
+from daemon.clock import SystemClock
+from daemon.config.targets import MqttTarget
+from daemon.redact import Secret
 from lookoutd.client import Subscriber
 from lookoutd.messages import Counts, Event
+from tests.bridge.test_mqtt import tended
+from tests.bridge.told import Kept, Shown, context, delivery, event, repeated, source
 from tests.support.daemon import DEMO_MODEL, ROOT, Lookout
 from tests.support.homeassistant import Found, HomeAssistant
 from tests.support.mosquitto import Mosquitto, Reader, retained
@@ -34,11 +42,11 @@ class BridgeProcess:
     def __init__(self, config: Path) -> None:
         self._config = config
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = (config.parent / "bridge.log").open("ab")
 
     def start(self) -> None:
         command = [sys.executable, "-m", "daemon", "bridge", "-c", str(self._config)]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdout=self._log, stderr=self._log, env={**os.environ})
+        with (self._config.parent / "bridge.log").open("ab") as log:
+            self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ})
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
@@ -156,6 +164,53 @@ class World:
             "monitor": {"interval_s": 1},
             "bridge": {"spool": str(folder / "spool.sqlite"), "targets": [target]},
         }
+
+
+_AUTOMATION = """
+script:
+  note:
+    sequence:
+      - event: lookout_told
+        event_data: {title: "{{ title }}", message: "{{ message }}", image: "{{ data.image }}"}
+automation:
+  - use_blueprint:
+      path: lookout/notify_with_picture.yaml
+      input: {event: event.door_event, picture: image.door_last_event, action: script.note, cooldown: 0,
+              late: 86400, labels: [person]}
+"""
+
+
+@pytest.mark.timeout(600)
+def test_the_blueprint_tells_of_each_event_once_and_not_when_things_come_back(tmp_path: Path) -> None:
+    blueprints = tmp_path / "home" / "blueprints" / "automation" / "lookout"
+    now = SystemClock().utc_ns()
+    with Mosquitto(tmp_path / "mosquitto") as broker:
+        home = HomeAssistant(tmp_path / "home", broker.port, _AUTOMATION)
+        blueprints.mkdir(parents=True)
+        shutil.copy(ROOT / "deploy" / "homeassistant" / "notify_with_picture.yaml", blueprints)
+        target = MqttTarget(
+            name="home", url=Secret(f"mqtt://127.0.0.1:{broker.port}"), homeassistant=True, picture=True
+        )  # fmt: skip
+        board, memory = Shown(), Kept()
+        board.show([source()])
+        with home, closing(open_target(target, context(memory))) as connection:
+            tended(connection, board, lambda: home.wait(bool).state("event.door_event") == "unknown")
+            home.wait(lambda found: found.state("automation.lookout_notify_with_the_picture_of_an_event") != "off")
+            sleep(2)  # it subscribes to the topic of events after the entity is there
+            connection.deliver([delivery(event(1, at=now), jpeg=b"\xff\xd8")])
+            connection.deliver([delivery(event(2, at=now, label="car"))])
+            home.wait(lambda found: found.fired_in(found.changes, "event.door_event")[-1:] == ["5f0c2d1e-2"])
+            connection.deliver(repeated([delivery(event(1, at=now)), delivery(event(2, at=now, label="car"))]))
+            broker.restart()
+        home.start()
+        with closing(open_target(target, context(memory))) as connection:
+            tended(connection, board, lambda: home.wait(bool).state("sensor.door_frame_rate") == "25.0")
+            sleep(2)
+            connection.deliver([delivery(event(3, at=now))])
+            found = home.wait(lambda found: len(found.told) > 0)
+            assert [row["message"] for row in found.told] == ["person: zone entered yard"]
+            assert found.told[0]["image"] == "/api/image_proxy/image.door_last_event"
+        home.kill()
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ class Found(msgspec.Struct, frozen=True):
         states: by entity: state and attributes.
         changes: of event entities: entity, state before, state, id of the event.
         pictures: bytes of each.
+        told: data of the events `lookout_told`, which a script of a test may fire.
     """
 
     is_running: bool
@@ -40,6 +41,7 @@ class Found(msgspec.Struct, frozen=True):
     entities: dict[str, str]
     changes: list[tuple[str, str | None, str, str | None]]
     pictures: dict[str, int]
+    told: list[dict[str, Any]]
 
     def state(self, entity: str) -> str | None:
         row = self.states.get(entity)

@@ -9,12 +9,14 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from tests.support.ports import free_port
 
@@ -127,7 +129,7 @@ class Reader:
         self.messages: list[MQTTMessage] = []
         self._here, self._changed = threading.Event(), threading.Condition()
         self._topics = topics
-        self._client = Client(CallbackAPIVersion.VERSION2, client_id=id, protocol=5)
+        self._client = Client(CallbackAPIVersion.VERSION2, client_id=id, protocol=MQTTProtocolVersion.MQTTv5)
         if login is not None:
             self._client.username_pw_set(*login)
         self._client.on_connect = lambda client, *_: client.subscribe([(topic, qos) for topic in topics])
@@ -157,14 +159,13 @@ class Reader:
             found = {message.topic: message.payload for message in self.messages}
         return {topic: body for topic, body in found.items() if body}
 
-    def wait(self, condition: object, what: str = "") -> None:
+    def wait(self, condition: Callable[[Reader], object], *, within_s: float = _WITHIN_S) -> None:
         """Until something is true of this reader, looked at after each message."""
-        assert callable(condition)
-        end = time.monotonic() + _WITHIN_S
+        end = time.monotonic() + within_s
         with self._changed:
             while not condition(self):
                 left = end - time.monotonic()
-                assert left > 0, f"{what} {[(row.topic, row.payload[:60]) for row in self.messages[-30:]]}"
+                assert left > 0, [(row.topic, row.payload[:60]) for row in self.messages[-30:]]
                 self._changed.wait(min(left, 0.2))
 
     def close(self) -> None:
@@ -195,10 +196,7 @@ def retained(port: int, *topics: str) -> dict[str, bytes]:
         return {row.topic: row.payload for row in [*reader.messages] if row.retain and row.payload}
 
 
-def _kept() -> object:
-    from paho.mqtt.packettypes import PacketTypes
-    from paho.mqtt.properties import Properties
-
-    properties = Properties(PacketTypes.CONNECT)
+def _kept() -> Properties:
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = 3600
     return properties
