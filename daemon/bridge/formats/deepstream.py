@@ -75,8 +75,8 @@ def _full(
         "sensor": {"id": source, "type": "Camera", "description": source},
         "analyticsModule": {"id": rule or "lookout", "description": rule or "", "source": "Lookout", "version": "1.0"},
         "object": {
-            "id": track,
             label: attributes,
+            "id": track,
             "bbox": {"topleftx": left, "toplefty": top, "bottomrightx": right, "bottomrighty": bottom},
         },
         "event": {"id": id, "type": kind},

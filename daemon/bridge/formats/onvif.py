@@ -72,7 +72,7 @@ def _event(event: Event) -> Encoded:
     own = f"lookout:{event.kind.capitalize()}/{event.phase.capitalize()}"
     topic = _TOPICS.get((event.kind, event.phase), own)
     rule = event.rule or "_"
-    data: dict[str, Any] = {}
+    data: dict[str, Any] = {} if event.attribute is None else {event.attribute.name: event.attribute.value}
     if event.track is not None:
         data["ObjectId"] = event.track
     if topic == "FieldDetector/ObjectsInside":
@@ -85,8 +85,6 @@ def _event(event: Event) -> Encoded:
         data["Direction"] = "Right" if event.direction == "forward" else "Left"
     if event.label is not None:
         data["ClassTypes"] = _types(event.label)[0]
-    if event.attribute is not None:
-        data[event.attribute.name] = event.attribute.value
     body: dict[str, Any] = {
         "UtcTime": utc(event.at),
         "Source": {
