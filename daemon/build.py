@@ -133,7 +133,8 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         lambda: models.infos,
     )
     loader = control.model_loader(seams.open_detector, second.memory_bytes)
-    reloads = [publishing.reload, *([api.reload] if api else []), *open_playback(core, api)]
+    attached = [*open_playback(core, api), *seams.attach(core, api, publishing)]
+    reloads = [publishing.reload, *([api.reload] if api else []), *attached]
     changes = control.open_changes(core, sources, models, loader, monitor, reloads, recording)
     await_subscriber(core, publishing.publisher, stop)
     control.start_with_sources(core, sources)
@@ -143,7 +144,6 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
     if grants and costs:
         fleet = open_fleet(parts, grants, costs, backend, seams.coordinator, stop)
         health.conditions.append(lambda: fleet.member.condition)
-
     read = control.with_sources_of_fleet(read, changes) if fleet else read
     if api:
         serve(api, parts, fleet.figures if fleet else None, read)

@@ -16,13 +16,18 @@ if TYPE_CHECKING:
     from daemon.config.root import Config
     from daemon.control.model_swap import OpenDetector
     from daemon.fleet.member import CoordinatorAccess
+    from daemon.http.kit import Api
     from daemon.monitoring.monitor import FrameStatsListener
     from daemon.monitoring.probes import GpuProbe
+    from daemon.pipeline.core import Core
+    from daemon.publish.kit import Publishing
     from daemon.publish.port import Sink
     from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
     from detectors.port import ModelInfo
 
     OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
+    Reload = Callable[[Config], Callable[[], None]]
+    Attach = Callable[[Core, Api | None, Publishing], Sequence[Reload]]
     FindHardware = Callable[[Config, ModelInfo], DecoderBackend | NoHardwareDecoder]
 
 
@@ -38,6 +43,10 @@ def _open_probe(pids: Callable[[], Iterable[int]]) -> GpuProbe:
     return open_gpu_probe(pids)
 
 
+def _attach_nothing(core: Core, api: Api | None, publishing: Publishing) -> Sequence[Reload]:  # noqa: ARG001 - see `Seams`
+    return ()
+
+
 @dataclass(frozen=True)
 class Seams:
     """Attributes:
@@ -51,6 +60,7 @@ class Seams:
     sinks: get all messages, besides subscribers.
     coordinator: of the fleet; None for that of the configuration.
     ends_early: a lossless replay that is stopped before its end is no fault.
+    attach: opens parts that the command line asks for; how they follow a reload.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -64,3 +74,4 @@ class Seams:
     sinks: Sequence[Sink] = ()
     coordinator: CoordinatorAccess | None = None
     ends_early: bool = False
+    attach: Attach = _attach_nothing

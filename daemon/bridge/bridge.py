@@ -16,19 +16,22 @@ from daemon.bridge import account as accounts
 from daemon.bridge.account import SpoolMemory
 from daemon.bridge.feed import Feed
 from daemon.bridge.notices import NoticeBook
+from daemon.bridge.push.cooldown import Cooldown
+from daemon.bridge.push.pictures import EventPictures
 from daemon.bridge.records import Entry
 from daemon.bridge.report import BridgeReport
 from daemon.bridge.spool import Spool
 from daemon.bridge.spool_file import Text
 from daemon.bridge.states import StateBoard
 from daemon.bridge.targets.opening import TargetContext, open_target
-from daemon.bridge.worker import Open, Target
+from daemon.bridge.worker import Helpers, Open, Target
 from daemon.clock import Clock
 from daemon.config.bridge import BridgeConfig
-from daemon.config.targets import TargetConfig
+from daemon.config.targets import PushBase, TargetConfig
 from daemon.errors import ConfigError
 from daemon.files import state_folder
 from daemon.peers.addresses import DaemonAddress
+from daemon.peers.api import DaemonApi
 from daemon.system.stop_token import StopToken
 from lookoutd.epochs import Epochs
 
@@ -76,6 +79,7 @@ class Bridge:
             self._feeds = [
                 Feed(address, spool, self._states, self._notices, self._epochs, clock) for address in addresses
             ]
+            self._pictures = EventPictures({address.name: DaemonApi(address) for address in addresses}, clock)
             self._running: dict[str, _Running] = {}
             self._forget_removed()
             for target in config.targets:
@@ -129,6 +133,7 @@ class Bridge:
             if self._ending.is_set:
                 return True
             self._ending.set()
+        self._pictures.close()
         for feed in self._feeds:
             feed.close()
         for running in self._running.values():
@@ -168,7 +173,8 @@ class Bridge:
         names = tuple(address.name for address in self._addresses)
         memory = SpoolMemory(self._spool, config.name)
         context = TargetContext(self._id, names, memory, self._clock)
-        target = Target(config, self._spool, self._states, context, open_connection=self._open)
+        helpers = Helpers(self._pictures if config.wants_pictures else None, _cooldown_of(config), self._open)
+        target = Target(config, self._spool, self._states, context, helpers)
         self._running[config.name] = _Running(target, config)
         return target
 
@@ -220,6 +226,10 @@ class Bridge:
         for feed in self._feeds:
             feed.tell([entry for entry in entries if entry.daemon == feed.name])
         return text
+
+
+def _cooldown_of(config: TargetConfig) -> Cooldown | None:
+    return Cooldown(config.cooldown_s) if isinstance(config, PushBase) and config.cooldown_s else None
 
 
 def spool_path(config: BridgeConfig) -> Path:

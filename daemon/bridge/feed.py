@@ -13,7 +13,7 @@ from daemon.bridge.figures import FigureBox
 from daemon.bridge.journal_pages import JournalPages
 from daemon.bridge.messages import Loss
 from daemon.bridge.notices import NoticeBook
-from daemon.bridge.recording_gaps import INTERVAL_S, read_gaps
+from daemon.bridge.recording_gaps import INTERVAL_S, read_gaps, read_stores
 from daemon.bridge.records import Entry, Figure
 from daemon.bridge.report import FeedReport, LinkState
 from daemon.bridge.spool import Spool
@@ -85,10 +85,18 @@ class Feed:
             self._catch_up(now)
         if self._state[0] == "up" and self._api.exists and now - self._gaps_ns > INTERVAL_S * 1e9:
             self._gaps_ns = now
-            try:
+            self._look_at_recordings()
+
+    def _look_at_recordings(self) -> None:
+        """Stores tell of changes alone, and nothing tells of gaps."""
+        try:
+            stores = read_stores(self._address, self._api)
+            for row in stores:
+                self._notices.on_store(self.name, row.name, row.cause, row.reason)
+            if stores:
                 self._notices.on_gaps(self.name, read_gaps(self._address, self._api))
-            except AwayError as error:
-                log.debug("what recordings lack is not known now", daemon=self.name, reason=str(error))
+        except AwayError as error:
+            log.debug("what recordings lack is not known now", daemon=self.name, reason=str(error))
 
     def report(self) -> FeedReport:
         state, reason = self._state

@@ -44,6 +44,33 @@ def read_gaps(address: DaemonAddress, api: DaemonApi) -> Gaps:
     return parse_gaps(answer.content)
 
 
+class StoreRow(msgspec.Struct, frozen=True):
+    """The part of a store in `GET /api/v1/daemon` that is used here."""
+
+    name: str
+    cause: str | None
+    reason: str | None
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    stores: list[StoreRow] = []
+
+
+def read_stores(address: DaemonAddress, api: DaemonApi) -> list[StoreRow]:
+    """The stores of a daemon as they are now.
+
+    Raises:
+        AwayError: it does not answer, or not as it should.
+    """
+    answer = api.request("GET", "daemon", timeout_s=_TIMEOUT_S)
+    if answer.status != 200:
+        raise AwayError(f"the stores of {address.name} are not known: {answer.error}")
+    try:
+        return msgspec.json.decode(answer.body, type=_Facts).stores
+    except msgspec.MsgspecError as error:
+        raise AwayError(f"the stores of {address.name} are not known: {error}") from error
+
+
 def parse_gaps(text: bytes) -> dict[tuple[str, str], dict[str, float]]:
     """The counters in Prometheus's text, but for gaps that were asked for; what is no number is left out."""
     found: dict[tuple[str, str], dict[str, float]] = {}

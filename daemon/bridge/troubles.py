@@ -114,7 +114,8 @@ class Trouble:
 
     def keep(self, now_ns: int) -> KeptTrouble | None:
         """For `restore`; None if a restart needs nothing of it."""
-        ages = [round((now_ns - at) / _S, 1) for at in self._notices_ns if now_ns - at < _HOUR_NS]
+        # To the minute: what is kept changes as seldom.
+        ages = [(now_ns - at) // _S // 60 * 60.0 for at in self._notices_ns if now_ns - at < _HOUR_NS]
         if not self.is_told and not ages:
             return None
         return KeptTrouble(self.since if self.is_told else None, self.reason if self.is_told else None, ages)

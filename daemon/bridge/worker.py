@@ -6,6 +6,8 @@ import random
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Protocol
 
 import msgspec
@@ -15,6 +17,7 @@ from daemon.bridge import account as accounts
 from daemon.bridge.figures import FigureBox
 from daemon.bridge.plan import Cooldown, Planner, Step, settle
 from daemon.bridge.port import AwayError, Connection, Farewell, GoneError
+from daemon.bridge.push.port import Digests
 from daemon.bridge.records import Delivery, Picture, Record
 from daemon.bridge.report import LinkState, TargetReport
 from daemon.bridge.spool import Spool
@@ -34,7 +37,8 @@ _PICTURE_S = 1.0
 _IDLE_S = 0.2
 _PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
 _JITTER = 0.2
-_UNREADABLE_S = 2.0
+# Of records that are older, so many or more are one message.
+_LATE_NS, _DIGEST_OF, _DIGEST_MOST = 120_000_000_000, 3, 10_000
 
 Open = Callable[[TargetConfig, TargetContext], Connection]
 
@@ -42,18 +46,28 @@ Open = Callable[[TargetConfig, TargetContext], Connection]
 class Pictures(Protocol):
     """The pictures of events, from the daemons."""
 
-    def get(self, record: Record, seconds: float) -> Picture:
-        """Wait so long at most."""
+    def get(self, record: Record, seconds: float) -> Picture | None:
+        """The picture of an event, or why there is none, after so long at most; None where none is to be expected."""
         ...
+
+
+@dataclass(frozen=True)
+class Helpers:
+    """What a target may need.
+
+    Attributes:
+        pictures: None where it wants none.
+        cooldown: None without one.
+        open_connection: connects.
+    """
+
+    pictures: Pictures | None = None
+    cooldown: Cooldown | None = None
+    open_connection: Open = open_target
 
 
 class Target(threading.Thread):
     """
-    Args:
-        pictures: None where this target wants none.
-        cooldown: None without one.
-        open_connection: connects.
-
     Attributes:
         figures: detections go there.
     """
@@ -64,17 +78,15 @@ class Target(threading.Thread):
         spool: Spool,
         states: StateBoard,
         context: TargetContext,
-        pictures: Pictures | None = None,
-        cooldown: Cooldown | None = None,
-        open_connection: Open = open_target,
+        helpers: Helpers = Helpers(),
     ) -> None:
         super().__init__(name=f"target-{config.name}", daemon=True)
         self.config, self.figures = config, FigureBox(config.detections_fps)
-        self._spool, self._states, self._context, self._open = spool, states, context, open_connection
-        self._clock, self._pictures = context.clock, pictures
+        self._spool, self._states, self._context, self._open = spool, states, context, helpers.open_connection
+        self._clock, self._pictures = context.clock, helpers.pictures
         self._account = accounts.load(spool, config.name)
         self._told = msgspec.structs.replace(self._account)  # of one moment, for reports
-        self._planner = Planner(config, spool, cooldown, self._clock.utc_ns)
+        self._planner = Planner(config, spool, helpers.cooldown, self._clock.utc_ns)
         # After a kill a window of records may be there already.
         self._maybe_there = self._account.cursor + (WINDOW if spool.was_killed else 0)
         self._tried = self._account.cursor
@@ -179,6 +191,8 @@ class Target(threading.Thread):
 
     def _tell_next(self, connection: Connection) -> bool:
         """Whether a record was settled."""
+        if isinstance(connection, Digests) and self._tell_digest(connection):
+            return True
         limit = self._allowed()
         if limit <= 0:
             return False
@@ -197,10 +211,30 @@ class Target(threading.Thread):
         self._settle(steps, results)
         return self._account.cursor > before
 
-    def _delivery(self, record: Record) -> Delivery:
-        picture = None
-        if self._pictures is not None and record.kind == "event" and self.config.wants_pictures:
-            picture = self._pictures.get(record, _PICTURE_S)
+    def _tell_digest(self, connection: Digests) -> bool:
+        """After an outage people get one message for what waited, and not one for each. Whether one was told."""
+        late = self._clock.utc_ns() - _LATE_NS
+        oldest = self._spool.read(self._account.cursor, 1)
+        if not oldest or oldest[0].at > late:
+            return False
+        planned = self._planner.plan(self._account, _DIGEST_MOST)
+        steps = [*takewhile(lambda step: step.record is None or step.record.at <= late, planned)]
+        records = [step.record for step in steps if step.record is not None]
+        if len(records) < _DIGEST_OF:
+            return False
+        *others, newest = records
+        batch = [self._delivery(record, with_picture=False) for record in others]
+        result = connection.digest([*batch, self._delivery(newest)])
+        self._settle(steps, [result] * len(records))
+        return True
+
+    def _picture_of(self, record: Record) -> Picture | None:
+        if self._pictures is None or record.kind != "event" or not self.config.wants_pictures:
+            return None
+        return self._pictures.get(record, _PICTURE_S)
+
+    def _delivery(self, record: Record, *, with_picture: bool = True) -> Delivery:
+        picture = self._picture_of(record) if with_picture else None
         if record.position <= self._tried:
             self._account.repeated += 1
         is_repeated = record.position <= max(self._tried, self._maybe_there)

@@ -9,6 +9,7 @@ import click
 import structlog
 
 from daemon.bridge.bridge import Bridge
+from daemon.bridge.kit import check_can_run, open_account
 from daemon.bridge.port import AwayError, GoneError
 from daemon.bridge.samples import drawn_picture, samples
 from daemon.bridge.targets.opening import Memory, TargetContext, open_target
@@ -34,7 +35,7 @@ def run(path: Path, token: str | None) -> int:
         token: for the daemons' HTTP APIs.
     """
     config = load_bridge(path)
-    _check_has_targets(config)
+    check_can_run(config.bridge)
     addresses = bridged_addresses(config, Secret(token) if token else None)
     disable_core_dumps()
     raise_nofile_limit()
@@ -48,12 +49,18 @@ def run(path: Path, token: str | None) -> int:
 
     with logging(config.log), stopping_on_signals(stop.set, reload):
         bridge = Bridge(config.bridge, addresses, clock)
+        account = None
         try:
+            account = open_account(config.bridge, config.http, bridge.report, clock)
             bridge.start()
+            if account is not None:
+                account.start()
             running.append(bridge)
             log.info("the bridge runs", targets=[target.name for target in config.bridge.targets])
             stop.wait()
         finally:
+            if account is not None:
+                account.close()
             bridge.stop()
     return 0
 
@@ -145,4 +152,4 @@ class _Nothing:
 
 def _context() -> TargetContext:
     memory: Memory = _Nothing()
-    return TargetContext("trial", ("trial",), memory, SystemClock())
+    return TargetContext("trial", ("trial",), memory, SystemClock(), is_trial=True)

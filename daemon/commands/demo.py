@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 
 from daemon.build import build
-from daemon.commands.run import check_page_libraries, serve_page
+from daemon.commands.run import check_page_libraries, page_access, serve_page
 from daemon.commands.watch import View
 from daemon.config.http import DashboardConfig
 from daemon.config.model import ModelConfig
@@ -24,9 +24,9 @@ from daemon.config.publisher import PublisherConfig
 from daemon.config.root import Config, LogConfig, MonitorConfig
 from daemon.config.sources import AvConfig, SourceConfig, SyntheticConfig
 from daemon.daemon import Daemon
-from daemon.dashboard.process import new_token, with_access
 from daemon.errors import ConfigError
 from daemon.log import logging
+from daemon.peers.access import new_token, with_access
 from daemon.pipeline.ledger import Rows, percentiles
 from daemon.redact import Secret, Url
 from daemon.rule_config import LineConfig
@@ -159,7 +159,7 @@ def _config(backend: Backend, token: Secret | None, *, tracked: bool) -> Config:
         dashboard=DashboardConfig(port=_free_port(DashboardConfig().port)),
         log=LogConfig(level="warning", format="console"),
     )
-    return with_access(config, token) if token else config
+    return with_access(config, page_access(token)) if token else config
 
 
 @contextmanager

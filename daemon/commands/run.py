@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from daemon.build import build
 from daemon.clock import SystemClock
+from daemon.config.http import TokenConfig
 from daemon.config.root import Config
 from daemon.control.source_store import SourceStore, load_effective, warn_if_overridden
 from daemon.daemon import Daemon
-from daemon.dashboard.process import PageOrder, PageProcess, new_token, with_access
+from daemon.dashboard.process import PageOrder, PageProcess
 from daemon.errors import ConfigError
 from daemon.log import logging
+from daemon.peers.access import new_token, with_access
 from daemon.peers.addresses import DaemonAddress, server_key_of
 from daemon.redact import Secret
+from daemon.seams import Seams
 from daemon.system.signals import stopping_on_signals
 from daemon.system.stop_token import StoppedError, StopToken
 from daemon.system.tuning import disable_core_dumps
 
 
-def run_file(path: Path, *, page: bool = False) -> int:
+def run_file(path: Path, *, page: bool = False, bridge: bool = False) -> int:
     """Run until stopped; SIGHUP reloads the file. Returns the exit code.
 
     Args:
         page: also serve the page, in a process of its own.
+        bridge: also run the bridge, likewise.
     """
 
     def read() -> Config:
@@ -33,21 +38,46 @@ def run_file(path: Path, *, page: bool = False) -> int:
         warn_if_overridden(found)
         return found
 
-    return run(load_effective(path), read, page=page)
+    return run(load_effective(path), read, page=page, bridge=bridge)
 
 
-def run(config: Config, read: Callable[[], Config], *, page: bool) -> int:
+def run(config: Config, read: Callable[[], Config], *, page: bool, bridge: bool = False) -> int:
     """Run until stopped. Returns the exit code.
 
     Args:
         read: reads the configuration again, for SIGHUP.
         page: also serve the page, in a process of its own.
+        bridge: also run the bridge, likewise.
     """
+    token, seams, rows = None, Seams(), list[TokenConfig]()
     if page:
         check_page_libraries()
         token = new_token()
-        return _run_once(with_access(config, token), lambda: with_access(read(), token), token)
-    return _run_once(config, read, None)
+        rows.append(page_access(token))
+    if bridge:
+        seams, row = _with_bridge(config)
+        rows.append(row)
+    if not rows:
+        return _run_once(config, read, None, seams)
+    return _run_once(with_access(config, *rows), lambda: with_access(read(), *rows), token, seams)
+
+
+def page_access(token: Secret) -> TokenConfig:
+    """The row of a token for the page."""
+    return TokenConfig("dashboard", "operate", token)
+
+
+def _with_bridge(config: Config) -> tuple[Seams, TokenConfig]:
+    """What opens the bridge, and the row of its token.
+
+    Raises:
+        ConfigError: there are no targets, or the spool has no place.
+    """
+    from daemon.bridge.kit import check_can_run, open_bridge
+
+    check_can_run(config.bridge)
+    token = new_token()
+    return Seams(attach=partial(open_bridge, config.http.host, token)), TokenConfig("bridge", "view", token)
 
 
 def check_page_libraries() -> None:
@@ -71,7 +101,7 @@ def serve_page(daemon: Daemon, config: Config, token: Secret, on_ready: Callable
     return process
 
 
-def _run_once(config: Config, read: Callable[[], Config], token: Secret | None) -> int:
+def _run_once(config: Config, read: Callable[[], Config], token: Secret | None, seams: Seams) -> int:
     disable_core_dumps()
     if config.http.sources_file:
         SourceStore(config.http.sources_file).remove_leftovers()
@@ -85,7 +115,7 @@ def _run_once(config: Config, read: Callable[[], Config], token: Secret | None) 
     with stopping_on_signals(stop.set, reload), logging(config.log):
         warn_if_overridden(config)
         try:
-            daemon = build(config, stop=stop, read=read)
+            daemon = build(config, seams, stop=stop, read=read)
         except StoppedError:
             return 0
         running.append(daemon)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from daemon.config.http import DaemonConfig, HttpConfig, check_daemons
+from daemon.config.http import DaemonConfig, HttpConfig, check_daemons, check_http
 from daemon.config.section import Section, absolute, anchored
 from daemon.config.targets import TargetConfig
 from daemon.errors import ConfigError
@@ -61,5 +61,7 @@ def check_bridge(bridge: BridgeConfig, http: HttpConfig) -> None:
         if target.name.lower() in names:
             raise ConfigError(f"{where}.name: {target.name!r} is used twice; each target needs its own")
         names.append(target.name.lower())
+    if bridge.port is not None:
+        check_http(msgspec.structs.replace(http, enabled=True))
     if bridge.port and http.enabled and bridge.port == http.port:
         raise ConfigError(f"bridge.port: {bridge.port} is http.port: choose another one")

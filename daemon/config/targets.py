@@ -10,7 +10,18 @@ import msgspec
 
 from daemon.config.brokers import kafka_option_problems, kafka_place, nats_place, plaintext_problem, redis_place
 from daemon.config.models import is_name
-from daemon.config.section import Seconds, Section, SourceId
+from daemon.config.mqtt_checks import mqtt_problems
+from daemon.config.networks import networks_problem
+from daemon.config.push_checks import (
+    bot_problems,
+    header_problems,
+    secret_problems,
+    token_problem,
+    topic_problem,
+    url_problems,
+)  # fmt: skip
+from daemon.config.section import Section, SourceId
+from daemon.config.templates import CLICK_FIELDS, TEXT_FIELDS, template_problem
 from daemon.redact import Secret
 from daemon.schedule import schedule_problem
 
@@ -121,8 +132,18 @@ class MqttTarget(WireBase, frozen=True, tag="mqtt", kw_only=True):
     """of events; 0: they may be lost on the way, and are counted as delivered"""
     homeassistant: bool = False
     """make devices and entities in Home Assistant, one device a source"""
+    picture: bool = False
+    """the picture of the last event of each source, retained at PREFIX/sources/SOURCE/picture, and in Home Assistant"""
     discovery_prefix: Topic = "homeassistant"
     """as Home Assistant has it"""
+
+    @property
+    def wants_pictures(self) -> bool:
+        return self.picture
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        yield from mqtt_problems(self)
 
 
 class KafkaTarget(WireBase, frozen=True, tag="kafka", kw_only=True):
@@ -251,8 +272,8 @@ class PushBase(TargetBase, frozen=True, kw_only=True):
     """send the picture of the event; it is waited for a second at most"""
     cooldown_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
     """of the same source and rule: what comes sooner is left out, and counted as thinned"""
-    timeout_s: Seconds = 10.0
-    """of a request, as a whole"""
+    timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=10)] = 10.0
+    """of a record, with all that is asked and answered"""
     allow: list[str] = []
     """networks beside the public internet, such as [10.0.0.0/8]; loopback, private and link-local addresses are
     refused otherwise"""
@@ -264,6 +285,12 @@ class PushBase(TargetBase, frozen=True, kw_only=True):
     @property
     def wants_pictures(self) -> bool:
         return self.picture
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        problem = networks_problem(self.allow)
+        if problem is not None:
+            yield problem
 
 
 class NtfyTarget(PushBase, frozen=True, tag="ntfy", kw_only=True):
@@ -277,10 +304,26 @@ class NtfyTarget(PushBase, frozen=True, tag="ntfy", kw_only=True):
     """or the file that holds it, read for each request"""
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)] = "{label} at {source}, {time}"
     """{label}, {source}, {rule}, {event}, {time}, {daemon} and {reason} are replaced"""
-    click: str | None = None
-    """a URL that a touch opens, such as the page; {source}, {id} and {at} are replaced"""
+    click: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
+    """a URL that a touch opens, such as "https://cams.example/recordings/hall/{source}?at={at}"; {source}, {id}, {at}
+    and {daemon} are replaced"""
     priority: Annotated[int, msgspec.Meta(ge=1, le=5)] = 3
     """1 to 5"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        yield from url_problems("url", self.url.reveal(), self.allow, allow_plaintext=self.allow_plaintext)
+        yield from filter(
+            None,
+            (
+                topic_problem(self.url.reveal()),
+                token_problem("token", self.token),
+                template_problem("text", self.text, TEXT_FIELDS),
+                template_problem("click", self.click or "", CLICK_FIELDS),
+            ),
+        )
+        if self.token is not None and self.token_file is not None:
+            yield "token: set one of token and token_file"
 
 
 class TelegramTarget(PushBase, frozen=True, tag="telegram", kw_only=True):
@@ -294,6 +337,14 @@ class TelegramTarget(PushBase, frozen=True, tag="telegram", kw_only=True):
     """{label}, {source}, {rule}, {event}, {time}, {daemon} and {reason} are replaced"""
     api: str = "https://api.telegram.org"
     """of a Bot API server of your own"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        yield from url_problems("api", self.api, self.allow, allow_plaintext=self.allow_plaintext)
+        yield from bot_problems(self.token, self.chat)
+        problem = template_problem("text", self.text, TEXT_FIELDS)
+        if problem is not None:
+            yield problem
 
 
 class WebhookTarget(PushBase, frozen=True, tag="webhook", kw_only=True):
@@ -309,6 +360,14 @@ class WebhookTarget(PushBase, frozen=True, tag="webhook", kw_only=True):
     """further headers, such as {Authorization: "Bearer ${HOOK}"}"""
     body: PushFormat = "lookout"
     """lookout (as on the wire) or cloudevents"""
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        yield from url_problems("url", self.url.reveal(), self.allow, allow_plaintext=self.allow_plaintext)
+        yield from secret_problems(self.secrets)
+        yield from header_problems(self.headers)
+        if self.secrets and self.secrets_file is not None:
+            yield "secrets: set one of secrets and secrets_file"
 
 
 class FileTarget(WireBase, frozen=True, tag="file", kw_only=True):

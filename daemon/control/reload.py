@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from daemon.config.sources import SourceConfig
     from detectors.port import Size
 
-_HOT = ("sources", "model", "models", "tracking")
+_HOT = ("sources", "model", "models", "tracking", "bridge")
 _HOT_KEYS = {
     "log": ("level",),
     "monitor": ("interval_s", "stall_after_s"),
@@ -107,10 +107,13 @@ def difference(old: Config, new: Config) -> Change:
         refiltered=refiltered,
         models=[name for name in new.model_names if not is_served(old.for_model(name), new.for_model(name))],
         settings=[
-            f"{name}.{key}"
-            for name, keys in hot.items()
-            for key, value in keys.items()
-            if getattr(getattr(new, name), key) != value
+            *(
+                f"{name}.{key}"
+                for name, keys in hot.items()
+                for key, value in keys.items()
+                if getattr(getattr(new, name), key) != value
+            ),
+            *(["bridge"] if new.bridge != old.bridge else []),
         ],
     )
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import structlog
 
 from daemon.clock import Clock
-from daemon.config.http import DashboardConfig, HttpConfig, TokenConfig
-from daemon.config.root import Config, LogConfig
+from daemon.config.http import DashboardConfig
+from daemon.config.root import LogConfig
 from daemon.peers.addresses import DaemonAddress
-from daemon.redact import Secret
 from daemon.system.kept_process import KeptProcess
 
 log = structlog.get_logger(__name__)
@@ -26,18 +23,6 @@ class PageOrder:
     page: DashboardConfig
     addresses: Sequence[DaemonAddress]
     log: LogConfig
-
-
-def with_access(config: Config, token: Secret) -> Config:
-    """A configuration whose HTTP API the page may use; without an API, one on this machine alone."""
-    http = config.http if config.http.enabled else HttpConfig(enabled=True, port=0)
-    rows = [*http.tokens, TokenConfig("dashboard", "operate", token)]
-    return msgspec.structs.replace(config, http=msgspec.structs.replace(http, tokens=rows))
-
-
-def new_token() -> Secret:
-    """A token for one run of the daemon."""
-    return Secret(secrets.token_hex(32))
 
 
 class PageProcess(KeptProcess):

@@ -13,7 +13,7 @@ from daemon.http.answers import json_answer
 from daemon.http.operation import Answer, Handler, Operation, record
 from daemon.monitoring.health import Health
 
-_HEALTH = record("Health", {"ok": {"type": "boolean"}, "reasons": {"type": "array", "items": {"type": "string"}}})
+HEALTH = record("Health", {"ok": {"type": "boolean"}, "reasons": {"type": "array", "items": {"type": "string"}}})
 
 
 class HealthOperations:
@@ -54,5 +54,5 @@ class HealthOperations:
 
 
 def _operation(path: str, handler: Handler, summary: str) -> Operation:
-    answers = {200: Answer("Yes", _HEALTH), 503: Answer("No, and why", _HEALTH)}
+    answers = {200: Answer("Yes", HEALTH), 503: Answer("No, and why", HEALTH)}
     return Operation("GET", path, handler, "public", summary, answers)

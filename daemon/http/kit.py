@@ -155,4 +155,5 @@ def _facts(
         "fleet": fleet.name if fleet else None,
         "stores": recording.stores() if recording else [],
         "recordings": None,
+        "bridge": {"port": config.bridge.port} if config.bridge.port else None,
     }

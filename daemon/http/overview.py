@@ -62,6 +62,12 @@ _DAEMON = record(
             "properties": {"port": {"type": "integer"}},
             "required": ["port"],
         },
+        "bridge": {
+            "type": ["object", "null"],
+            "description": "the account of the bridge, on the same address",
+            "properties": {"port": {"type": "integer"}},
+            "required": ["port"],
+        },
     },
 )
 

@@ -21,6 +21,7 @@ from daemon.errors import LookoutError
 @click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
 @click.option("--save", type=OutputFile(), help="Write the configuration that SOURCEs make, commented.")
 @click.option("--dashboard", is_flag=True, help="Also serve the page, in a process of its own: docs/dashboard.md.")
+@click.option("--bridge", is_flag=True, help="Also run the bridge, in a process of its own: docs/bridges.md.")
 @click.pass_context
 def run(
     context: click.Context,
@@ -31,6 +32,7 @@ def run(
     endpoint: str | None,
     save: Path | None,
     dashboard: bool,
+    bridge: bool,
 ) -> int:
     """Start every source, detect, publish and monitor, until SIGTERM or SIGINT.
 
@@ -43,7 +45,9 @@ def run(
         given = {"--model": model, "--labels": labels, "--endpoint": endpoint, "--save": save}
         if alone := [name for name, value in given.items() if value is not None]:
             raise LookoutError(f"{alone[0]} is for sources on the command line: lookout run rtsp://... {alone[0]} ...")
-        return run_file(config, page=dashboard)
+        return run_file(config, page=dashboard, bridge=bridge)
+    if bridge:
+        raise LookoutError("--bridge needs bridge.targets of a configuration: lookout run -c config.yaml --bridge")
     if context.get_parameter_source("config") != click.core.ParameterSource.DEFAULT:
         raise LookoutError("sources come from the command line or from -c, not from both")
     from daemon.commands.command_line_config import TypedConfig
