@@ -11,7 +11,7 @@ import jsonschema
 import msgspec
 import pytest
 from cloudevents.core.formats.json import JSONFormat
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.bridge.formats.port import Formatter, formatter
@@ -156,7 +156,6 @@ def test_onvif_points_up() -> None:
 
 _numbers = st.integers(-(1 << 63), (1 << 63) - 1)
 _floats = st.floats(allow_nan=False, allow_infinity=False)
-_OVERRIDES: dict[type[Any], st.SearchStrategy[Any]] = {int: _numbers, float: _floats}
 
 
 def _wire(cls: type[Any], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -195,6 +194,7 @@ def _check_any(parts: Sequence[Encoded], again: Sequence[Encoded]) -> None:
         assert not set(part.suffix) & set("+#")
 
 
+@settings(max_examples=20)
 @given(_events)
 def test_any_event_can_be_written(event: wire.Event) -> None:
     for name in get_args(Format):
@@ -203,6 +203,7 @@ def test_any_event_can_be_written(event: wire.Event) -> None:
             _check_any(form.record(_of_event(event)), formatter(name).record(_of_event(event)))
 
 
+@settings(max_examples=30)
 @given(_frames, st.sampled_from(["json", "msgpack"]))
 def test_any_frame_can_be_written(frame: wire.Detections, encoding: wire.Encoding) -> None:
     for name in get_args(Format):
