@@ -56,6 +56,8 @@ def run(path: Path, token: str | None) -> int:
             if account is not None:
                 account.start()
             running.append(bridge)
+            if asked.is_set:
+                _reload(bridge, path)
             log.info("the bridge runs", targets=[target.name for target in config.bridge.targets])
             stop.wait()
         finally:
