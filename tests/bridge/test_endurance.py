@@ -13,6 +13,8 @@ from tests.bridge.brokers.harness import BrokerHarness
 from tests.bridge.brokers.redis import RedisHarness
 from tests.bridge.brokers.table import BROKERS
 
+pytestmark = pytest.mark.needs("mosquitto", "nats-server", "redis-server")
+
 
 @pytest.fixture(params=BROKERS)
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerHarness]:

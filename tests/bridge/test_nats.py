@@ -22,6 +22,8 @@ from daemon.redact import Secret
 from tests.bridge.brokers.harness import deliveries, delivery, opened, secret_file
 from tests.bridge.brokers.nats import PASSWORD, NatsHarness
 
+pytestmark = pytest.mark.needs("nats-server")
+
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Iterator[NatsHarness]:

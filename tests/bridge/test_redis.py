@@ -14,6 +14,8 @@ from daemon.redact import Secret
 from tests.bridge.brokers.harness import deliveries, delivery, opened, secret_file
 from tests.bridge.brokers.redis import PASSWORD, RedisHarness
 
+pytestmark = pytest.mark.needs("redis-server")
+
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisHarness]:

@@ -56,6 +56,11 @@ def _program(name: str, *packages: str) -> Need:
     return Need(lambda: shutil.which(name) is not None, packages or (name,))
 
 
+def _server(name: str) -> Need:
+    """Debian has some of them where only root looks."""
+    return Need(lambda: shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is not None, (name,))
+
+
 def _modules(names: Iterable[str], *requirements: str) -> Need:
     return Need(lambda: all(map(find_spec, names)), pip=requirements)
 
@@ -76,6 +81,8 @@ NEEDS = {
     "systemd-container": _program("systemd-nspawn", "systemd-container"),
     "etcd-server": _program("etcd", "etcd-server"),
     "etcd-client": _program("etcdctl", "etcd-client"),
+    "nats-server": _server("nats-server"),
+    "redis-server": _server("redis-server"),
     "openssl": _program("openssl"),
     "mosquitto": Need(lambda: bool(shutil.which("mosquitto") or Path("/usr/sbin/mosquitto").exists()), ("mosquitto",)),
     "home assistant": Need(
