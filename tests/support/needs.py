@@ -63,6 +63,11 @@ def node() -> str | None:
     return shutil.which("node") or (str(brought) if brought and brought.exists() else None)
 
 
+def _server(name: str) -> Need:
+    """Debian has some of them where only root looks."""
+    return Need(lambda: shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is not None, (name,))
+
+
 def _modules(names: Iterable[str], *requirements: str) -> Need:
     return Need(lambda: all(map(find_spec, names)), pip=requirements)
 
@@ -83,9 +88,11 @@ NEEDS = {
     "systemd-container": _program("systemd-nspawn", "systemd-container"),
     "etcd-server": _program("etcd", "etcd-server"),
     "etcd-client": _program("etcdctl", "etcd-client"),
+    "nats-server": _server("nats-server"),
+    "redis-server": _server("redis-server"),
     "openssl": _program("openssl"),
     "node": Need(lambda: node() is not None, otherwise="Node.js, which Playwright brings"),
-    "mosquitto": Need(lambda: bool(shutil.which("mosquitto") or Path("/usr/sbin/mosquitto").exists()), ("mosquitto",)),
+    "mosquitto": _server("mosquitto"),
     "home assistant": Need(
         (HOMEASSISTANT / "bin" / "hass").exists,
         otherwise="python -m tests.homeassistant FOLDER, and the folder in LOOKOUT_HOMEASSISTANT",
