@@ -28,6 +28,7 @@ MAX_IN_MEMORY = 1000  # records that the disk does not take
 _PAUSE_S = 0.01  # between two transactions, so that records gather while many come
 _IDLE_S = 1.0
 _RETRY_S = 2.0  # of a disk that takes nothing
+_HANGS_NS = 2_000_000_000  # a write that takes longer: the disk takes nothing
 _UNWRITABLE = (OSError, sqlite3.Error, DamagedError)
 _MIB = 1 << 20
 
@@ -58,6 +59,7 @@ class Spool:
         self._first = 1
         self._holes_by_disk: list[tuple[int, int]] = []  # positions that only memory had
         self._failure: str | None = None
+        self._writing_since: int | None = None  # monotonic ns
         self._listeners: list[Bell] = []
         self._bell, self._ending = Bell(), StopToken()
         self._thread = threading.Thread(target=self._work, name="spool", daemon=True)
@@ -85,12 +87,13 @@ class Spool:
                     Record(self.run, self._last, entry.kind, entry.daemon, entry.source, entry.id, entry.at, entry.body)
                 )
             self._changed.update(((text.owner, text.key), text.value) for text in texts)
-            if self._failure is not None:
+            is_failing = self.is_failing
+            if is_failing:
                 lost = self._forget_beyond_memory()
         if lost:
             log.error("the spool cannot take records: the oldest are lost", path=str(self._path), records=lost)
         self._bell.ring()
-        if self._failure is not None:
+        if is_failing:
             self._tell()
 
     def text(self, owner: str, key: str) -> str | None:
@@ -151,8 +154,13 @@ class Spool:
 
     @property
     def is_failing(self) -> bool:
-        """The disk takes nothing now."""
-        return self._failure is not None
+        """The disk takes nothing now, or does not answer."""
+        return self._failure is not None or self._hangs
+
+    @property
+    def _hangs(self) -> bool:
+        since = self._writing_since
+        return since is not None and self._clock.monotonic_ns() - since > _HANGS_NS
 
     def read(self, after: int, limit: int) -> list[Record]:
         """Records in order; fewer, or none, where no more can be told yet. Positions may be missing.
@@ -161,11 +169,12 @@ class Spool:
             sqlite3.Error, DamagedError: the disk has them, and cannot be read now.
         """
         with self._guard:
-            stored, file = self._stored, self._file
-            recent = [row for row in self._records if row.position > after] if self._failure is not None else []
+            stored, file = self._stored, None if self._hangs else self._file
+            recent = [row for row in self._records if row.position > after] if self.is_failing else []
+        if file is None and after < stored:
+            return []
         if file is not None and after < stored and not (recent and recent[0].position == after + 1):
-            found = file.read(after, limit)
-            return [row for row in found if row.position <= stored]
+            return [row for row in file.read(after, limit) if row.position <= stored]
         return [*islice(recent, limit)]
 
     def lost_between(self, first: int, last: int) -> Loss:
@@ -180,8 +189,9 @@ class Spool:
     def report(self) -> SpoolReport:
         with self._guard:
             size = (self._file.bytes if self._file else 0) + sum(len(row.body) for row in self._records)
+            failure = self._failure or ("the disk does not answer" if self._hangs else None)
             return SpoolReport(
-                records=self._last - self._first + 1, bytes=size, limit_bytes=self._limit, failure=self._failure
+                records=self._last - self._first + 1, bytes=size, limit_bytes=self._limit, failure=failure
             )
 
     def close(self, seconds: float) -> bool:
@@ -212,6 +222,8 @@ class Spool:
         finally:
             if self._file is not None:
                 self._file.close()
+            if self._ending.is_set:
+                self._lock.close()
 
     def _run_once(self, *, closing: bool = False) -> None:
         """Write what waits, and remove what nobody needs."""
@@ -219,6 +231,7 @@ class Spool:
             records, changed = [*self._records], dict(self._changed)
             needed = min(self._needed.values(), default=self._last)
         facts = {"open": 0} if closing else {}
+        self._writing_since = self._clock.monotonic_ns()
         try:
             file = self._opened()
             if records or changed or facts:
@@ -231,6 +244,8 @@ class Spool:
         except (*_UNWRITABLE, ConfigError) as error:
             self._fail(error)
             return
+        finally:
+            self._writing_since = None
         if self._failure is not None:
             log.warning("the spool takes records again", path=str(self._path))
             self._failure = None

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Protocol
 
 import msgspec
@@ -212,15 +213,12 @@ class Target(threading.Thread):
 
     def _tell_digest(self, connection: Digests) -> bool:
         """After an outage people get one message for what waited, and not one for each. Whether one was told."""
-        waiting = self._spool.last - self._account.cursor
-        if waiting < _DIGEST_OF:
-            return False
-        steps = self._planner.plan(self._account, min(waiting, _DIGEST_MOST))
         late = self._clock.utc_ns() - _LATE_NS
-        end = next(
-            (at for at, step in enumerate(steps) if step.record is not None and step.record.at > late), len(steps)
-        )
-        steps = steps[:end]
+        oldest = self._spool.read(self._account.cursor, 1)
+        if not oldest or oldest[0].at > late:
+            return False
+        planned = self._planner.plan(self._account, _DIGEST_MOST)
+        steps = [*takewhile(lambda step: step.record is None or step.record.at <= late, planned)]
         records = [step.record for step in steps if step.record is not None]
         if len(records) < _DIGEST_OF:
             return False

@@ -160,4 +160,4 @@ class _Nothing:
 
 def _context() -> TargetContext:
     memory: Memory = _Nothing()
-    return TargetContext("trial", ("trial",), memory, SystemClock())
+    return TargetContext("trial", ("trial",), memory, SystemClock(), is_trial=True)

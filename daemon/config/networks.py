@@ -86,8 +86,8 @@ def networks_problem(allow: Sequence[str]) -> str | None:
     for text in allow:
         try:
             Networks([text])
-        except ValueError as error:
-            return f"allow: {error}: write a network such as 10.0.0.0/8 or fd00::/8, or an address"
+        except ValueError:
+            return f"allow: {text!r} is no network: write one such as 10.0.0.0/8 or fd00::/8, or an address"
     return None
 
 

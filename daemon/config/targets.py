@@ -10,6 +10,7 @@ import msgspec
 
 from daemon.config.brokers import kafka_option_problems, kafka_place, nats_place, plaintext_problem, redis_place
 from daemon.config.models import is_name
+from daemon.config.mqtt_checks import mqtt_problems
 from daemon.config.networks import networks_problem
 from daemon.config.push_checks import (
     bot_problems,
@@ -131,8 +132,18 @@ class MqttTarget(WireBase, frozen=True, tag="mqtt", kw_only=True):
     """of events; 0: they may be lost on the way, and are counted as delivered"""
     homeassistant: bool = False
     """make devices and entities in Home Assistant, one device a source"""
+    picture: bool = False
+    """the picture of the last event of each source, retained at PREFIX/sources/SOURCE/picture, and in Home Assistant"""
     discovery_prefix: Topic = "homeassistant"
     """as Home Assistant has it"""
+
+    @property
+    def wants_pictures(self) -> bool:
+        return self.picture
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        yield from mqtt_problems(self)
 
 
 class KafkaTarget(WireBase, frozen=True, tag="kafka", kw_only=True):

@@ -67,7 +67,7 @@ class Database:
         Raises:
             DamagedError, sqlite3.Error: it cannot be read.
         """
-        with self._lock, damage_found():
+        with self._let_in(), damage_found():
             yield self._db
 
     @contextmanager
@@ -77,7 +77,7 @@ class Database:
         Raises:
             DamagedError, sqlite3.Error: nothing was changed.
         """
-        with self._lock, damage_found():
+        with self._let_in(), damage_found():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -86,6 +86,16 @@ class Database:
                 with suppress(sqlite3.Error):  # SQLite has rolled back already
                     self._db.execute("ROLLBACK")
                 raise
+
+    @contextmanager
+    def _let_in(self) -> Iterator[None]:
+        """A thread that the disk holds keeps others out for a while, and not for ever."""
+        if not self._lock.acquire(timeout=WAIT_S):
+            raise sqlite3.OperationalError("the disk does not answer")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def is_at(self, path: Path) -> bool:
         """Whether the file is still at the path: SQLite goes on writing to one that was removed."""

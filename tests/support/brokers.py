@@ -90,7 +90,7 @@ class RedisServer(Broker):
     def command(self) -> Sequence[str]:
         return [
             "redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder),
-            "--appendonly", "yes", "--save", "", *self.arguments,
+            "--appendonly", "yes", "--appendfsync", "always", "--save", "", *self.arguments,
         ]  # fmt: skip
 
     def is_ready(self, connection: socket.socket) -> bool:

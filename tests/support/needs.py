@@ -76,6 +76,7 @@ NEEDS = {
     "etcd-server": _program("etcd", "etcd-server"),
     "etcd-client": _program("etcdctl", "etcd-client"),
     "openssl": _program("openssl"),
+    "mosquitto": Need(lambda: shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin") is not None, ("mosquitto",)),
     "playwright": _modules(
         # This is the last Playwright that drives Debian's Firefox as well.
         ("playwright", "greenlet", "pyee", "axe_playwright_python"),

@@ -27,8 +27,8 @@ from daemon.config.targets import KafkaTarget
 from daemon.errors import ConfigError
 from daemon.redact import HIDDEN, printable
 
-_CONNECT_S, _STEP_S = 4.0, 0.1
-_DELIVER_NS = 8_000_000_000
+_ANSWER_S, _STEP_S = 1.0, 0.1
+_CONNECT_NS, _DELIVER_NS = 4_000_000_000, 7_000_000_000
 _GIVEN_UP_MS = 60_000  # by the library; longer than a batch may take
 _TOPIC_MS = 3_000  # until a topic that is not there is one that will not come
 _FIGURES = 1_000  # messages that wait in the library; further figures are left out
@@ -50,10 +50,10 @@ class KafkaConnection:
         self._failure: KafkaError | None = None  # of the connection, the latest
         self._producer: Producer | None = self._made(context.id)
         try:
-            self._producer.list_topics(timeout=_CONNECT_S)
-        except KafkaException as error:
+            self._connect(self._producer)
+        except BaseException:
             self.close()
-            raise self._away(self._failure or error.args[0]) from None
+            raise
 
     def deliver(self, batch: Sequence[Delivery]) -> Sequence[str | None]:
         out = Batch(batch, self._formatter, self._target.topic, _part)
@@ -80,14 +80,38 @@ class KafkaConnection:
 
     def tend(self, states: StateBoard) -> None:
         del states
-        self._used().poll(0)
-        if self._failure is not None and self._failure.code() in _LOST:
-            raise self._away(self._failure)
+        producer = self._used()
+        producer.poll(0)
+        self._check_connection(producer)
 
     def close(self) -> None:
         self._closing.set()
         self._purge()
         self._producer = None  # the last reference ends its threads
+
+    def _connect(self, producer: Producer) -> None:
+        until = self._clock.monotonic_ns() + _CONNECT_NS
+        while True:
+            try:
+                producer.list_topics(timeout=_ANSWER_S)
+            except KafkaException as error:
+                producer.poll(0)
+                failure = self._failure or error.args[0]
+                if failure.code() in _LOST or self._clock.monotonic_ns() > until:
+                    raise self._away(failure) from None
+            else:
+                self._failure = None
+                return
+
+    def _check_connection(self, producer: Producer) -> None:
+        """Raises AwayError if it is lost; a broker may also close one that nobody has used for minutes."""
+        failure = self._failure
+        if failure is not None and failure.code() in _LOST:
+            self._failure = None
+            try:
+                producer.list_topics(timeout=_ANSWER_S)
+            except KafkaException:
+                raise self._away(failure) from None
 
     def _send(self, out: Batch, messages: Sequence[Outgoing], until: int) -> list[Outgoing]:
         """Send messages and wait until all are settled.
@@ -98,14 +122,13 @@ class KafkaConnection:
         Raises:
             AwayError: nothing goes on now, or the time is over.
         """
-        producer, waiting = self._used(), len(messages)
+        producer = self._used()
+        settled: list[Outgoing] = []  # in whatever thread
         failures: list[KafkaError] = []
         alone: list[Outgoing] = []
         self._failure = None
 
         def settle(sent: Outgoing, error: KafkaError | None, _: Message) -> None:
-            nonlocal waiting
-            waiting -= 1
             if error is None:
                 out.confirm(sent)
             elif error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
@@ -114,11 +137,14 @@ class KafkaConnection:
                 alone.append(sent)
             else:
                 out.refuse(sent, f"it has {len(sent.encoded.body)} bytes, more than the topic takes")
+            settled.append(sent)
 
         for message in messages:
-            waiting -= not self._produce(producer, message, out, partial(settle, message), until)
-        while waiting and not failures:
+            if not self._produce(producer, message, out, partial(settle, message), until):
+                settled.append(message)
+        while len(settled) < len(messages) and not failures:
             self._check(until)
+            self._check_connection(producer)
             producer.poll(_STEP_S)
         if failures:
             raise self._away(failures[0])
@@ -127,7 +153,7 @@ class KafkaConnection:
     def _produce(self, producer: Producer, message: Outgoing, out: Batch, settle: Any, until: int) -> bool:
         """Hand a message to the library; False if it refuses it for good."""
         key = message.record.source or message.record.daemon
-        headers = [("id", message.id), *_headers(message.encoded)]
+        headers = [*_headers(message.encoded), ("id", message.id)]
         while True:
             try:
                 producer.produce(message.topic, message.encoded.body, key=key, headers=headers, on_delivery=settle)
@@ -207,6 +233,7 @@ def _part(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
-def _headers(part: Encoded) -> list[tuple[str, str]]:
-    found = [("content-type", part.content_type), *((f"ce_{name}", value) for name, value in part.attributes)]
+def _headers(part: Encoded) -> list[tuple[str, str | bytes | None]]:
+    found: list[tuple[str, str | bytes | None]] = [("content-type", part.content_type)]
+    found += [(f"ce_{name}", value) for name, value in part.attributes]
     return [*found, ("topic", part.suffix)] if part.suffix else found

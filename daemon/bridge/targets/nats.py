@@ -172,6 +172,7 @@ class NatsConnection:
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(AwayError(self._reason or ""))
+                answer.exception()  # so that nobody complains that it was not read
 
     async def _on_answer(self, message: Msg) -> None:
         answer = self._answers.get(message.subject.rpartition(".")[2])
@@ -222,6 +223,7 @@ class NatsConnection:
             await client.publish(message.topic, message.encoded.body, f"{self._inbox}.{token}", headers)
         except MaxPayloadError as error:
             answer.set_exception(error)
+            answer.exception()
         return answer
 
     async def _settle(self, out: Batch, message: Outgoing, before: str, answer: asyncio.Future[Msg]) -> bool:

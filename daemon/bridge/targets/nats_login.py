@@ -24,7 +24,7 @@ class GuardedClient(Client):
     somebody on the way, offers none."""
 
     def __init__(self, *, is_encrypted: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._is_encrypted = is_encrypted
 
     def _connect_command(self) -> bytes:

@@ -31,12 +31,15 @@ class TargetContext:
     Attributes:
         id: of this bridge, the same after a restart; for client ids.
         daemons: names of all daemons in the bridge.
+        is_trial: it tries whether the target can be told anything, perhaps beside the bridge itself: nothing that
+            lasts may be changed.
     """
 
     id: str
     daemons: tuple[str, ...]
     memory: Memory
     clock: Clock
+    is_trial: bool = False
 
 
 def open_target(target: TargetConfig, context: TargetContext) -> Connection:

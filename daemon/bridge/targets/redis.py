@@ -9,6 +9,7 @@ may have arrived before are looked for in the stream itself, and `WATCH` sees to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import redis
@@ -41,6 +42,7 @@ class RedisConnection:
         self._target, self._clock = target, context.clock
         self._formatter = formatter(target.format)
         self._place = redis_place(target.url.reveal())
+        self._is_closed = False
         self._client = self._made(context.id)
         self._asked_at = self._clock.monotonic_ns()
         try:
@@ -56,7 +58,7 @@ class RedisConnection:
         for attempt in range(_TRIES):
             try:
                 # Who else writes to the stream may hinder this for ever: better twice than never.
-                self._call(lambda looking=repeated and attempt + 1 < _TRIES: self._transact(out, until, looking))
+                self._call(partial(self._transact, out, until, looking=repeated and attempt + 1 < _TRIES))
                 break
             except WatchError:
                 continue
@@ -78,10 +80,11 @@ class RedisConnection:
             self._call(self._client.ping)
 
     def close(self) -> None:
+        self._is_closed = True
         self._client.close()
         self._client.connection_pool.disconnect(inuse_connections=True)
 
-    def _transact(self, out: Batch, until: int, looking: bool) -> None:
+    def _transact(self, out: Batch, until: int, *, looking: bool) -> None:
         """Add what is not there yet, all or nothing.
 
         Raises:
@@ -145,6 +148,11 @@ class RedisConnection:
             raise
         except (RedisError, OSError) as error:
             raise AwayError(f"redis at {self._place.shown}: {_reason(error)}") from None  # it may show what was sent
+        except Exception:
+            if not self._is_closed:
+                raise
+            # Another thread has closed it, which the library is not made for.
+            raise AwayError("the connection is closed") from None
 
     def _made(self, id: str) -> redis.Redis:
         target, place = self._target, self._place
@@ -161,9 +169,7 @@ class RedisConnection:
             socket_connect_timeout=_CONNECT_S,
             socket_timeout=_ANSWER_S,
             retry=Retry(NoBackoff(), 0),
-            retry_on_timeout=False,
             client_name=f"lookout-{id}",
-            single_connection_client=False,
         )
 
 

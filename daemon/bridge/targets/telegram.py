@@ -18,6 +18,7 @@ from daemon.bridge.push.texts import Said, Texts
 from daemon.bridge.targets.opening import TargetContext
 from daemon.clock import Clock
 from daemon.config.targets import TelegramTarget
+from daemon.errors import LookoutError
 from daemon.system.http_client import HttpAnswer, HttpRequest
 
 _OPEN_S = 5.0
@@ -39,7 +40,11 @@ class _Reply(msgspec.Struct):
 def connect(target: TelegramTarget, context: TargetContext, names: Names = SYSTEM) -> PeopleConnection:
     """See `daemon.bridge.targets.opening.open_target`."""
     messenger = _Telegram(target, context.clock, names)
-    messenger.log_in(min(target.timeout_s, _OPEN_S))
+    try:
+        messenger.log_in(min(target.timeout_s, _OPEN_S))
+    except LookoutError:
+        messenger.close()
+        raise
     return PeopleConnection(messenger, Texts(target.text, None, context.clock), target.timeout_s)
 
 

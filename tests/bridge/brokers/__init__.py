@@ -1,0 +1,1 @@
+"""The brokers of the contract of targets, a file for each kind."""

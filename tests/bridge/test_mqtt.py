@@ -1,0 +1,364 @@
+"""MQTT on the wire: a real broker, and another program that reads from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.bridge.messages import Loss, Notice
+from daemon.bridge.port import AwayError, Connection
+from daemon.bridge.records import Delivery
+from daemon.bridge.states import StateBoard
+from daemon.bridge.targets.opening import open_target
+from daemon.config.targets import MqttTarget
+from daemon.redact import Secret
+from lookoutd.messages import Owner, Total
+from tests.bridge.told import (
+    Kept,
+    Shown,
+    context,
+    deliveries,
+    delivery,
+    encoded_record,
+    event,
+    figure,
+    source,
+)
+from tests.support.mosquitto import Mosquitto, Reader, retained
+
+pytestmark = pytest.mark.needs("mosquitto")
+HOSTILE = ["a/b", "+", "#", "$SYS", "%2F", "a b", "ä\u4e16", "_", "\u0007", "\ufdd0", "x" * 64]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Mosquitto]:
+    with Mosquitto(tmp_path / "mosquitto") as broker:
+        yield broker
+
+
+def target(broker: Mosquitto, **keys: Any) -> MqttTarget:
+    return MqttTarget(**{"name": "home", "url": Secret(f"mqtt://127.0.0.1:{broker.port}"), **keys})
+
+
+def tended(connection: Connection, board: StateBoard, until: Callable[[], bool]) -> None:
+    """Tend a connection, as the bridge does, until something is true."""
+    end = time.monotonic() + 20
+    while not until():
+        assert time.monotonic() < end, "it does not come"
+        connection.tend(board)
+        time.sleep(0.01)
+
+
+def test_events_come_once_in_order_with_their_ids(broker: Mosquitto) -> None:
+    connection = open_target(target(broker), context())
+    with Reader(broker.port, "lookout/events/#") as reader:
+        assert connection.deliver(deliveries(1, 100)) == [None] * 100
+        reader.wait(lambda row: len(row.messages) == 100)
+        assert [dict(row.properties.UserProperty)["id"] for row in reader.messages] == [
+            f"5f0c2d1e-{number}" for number in range(1, 101)
+        ]
+        first = reader.messages[0]
+        assert (first.topic, first.retain, first.properties.ContentType) == (
+            "lookout/events/door",
+            False,
+            "application/json",
+        )
+        assert first.payload == deliveries(1, 1)[0].record.body
+    connection.close()
+
+
+def test_each_kind_has_its_topic(broker: Mosquitto) -> None:
+    connection = open_target(target(broker, prefix="lookout/hall", figures_fps=1), context())
+    notice = Notice(id="n1", daemon="here", about="source", name="door", condition="down", since=1, at=2)
+    loss = Loss(id="l1", daemon="here", count=3, at=2, cause="wire")
+    with Reader(broker.port, "lookout/hall/#") as reader:
+        rows = [Delivery(encoded_record("status", notice, "door")), Delivery(encoded_record("loss", loss, ""))]
+        assert connection.deliver(rows) == [None, None]
+        assert connection.show([figure(1), figure(2, "gate")]) == 2
+        reader.wait(lambda row: len(row.messages) >= 6)
+        assert {row.topic for row in reader.messages if not row.retain} == {
+            "lookout/hall/status/source/door", "lookout/hall/loss", "lookout/hall/detections/door",
+            "lookout/hall/detections/gate",
+        }  # fmt: skip
+    connection.close()
+
+
+def test_hostile_names_have_topics_of_their_own(broker: Mosquitto) -> None:
+    connection = open_target(target(broker), context())
+    with Reader(broker.port, "lookout/events/+") as reader:
+        rows = [delivery(event(number, name)) for number, name in enumerate(HOSTILE, start=1)]
+        assert connection.deliver(rows) == [None] * len(HOSTILE)
+        reader.wait(lambda row: len(row.messages) == len(HOSTILE))
+        assert len({row.topic for row in reader.messages}) == len(HOSTILE)
+    connection.close()
+
+
+def test_states_are_retained_and_nothing_else_is(broker: Mosquitto) -> None:
+    crossed = Total("gate", "line", "crossed", "forward", "car", 41)
+    board, connection = Shown(), open_target(target(broker), context())
+    board.show([source(inside=2, totals=[crossed]), source("gate", state="down")])
+    connection.deliver(deliveries(1, 3))
+    base = "lookout/sources/"
+    tended(connection, board, lambda: f"{base}gate/counts" in retained(broker.port, "lookout/#"))
+    found = retained(broker.port, "lookout/#")
+    assert {topic: body for topic, body in found.items() if not topic.endswith(("status", "counts", "owner"))} == {
+        "lookout/bridge/state": b"online", "lookout/daemons/here/state": b"online", "lookout/daemons/here/fps": b"25.0",
+        f"{base}door/state": b"up", f"{base}door/availability": b"online", f"{base}door/fps": b"25.0",
+        f"{base}door/occupancy/yard/person": b"2", f"{base}door/totals/gate/forward/car": b"41",
+        f"{base}gate/state": b"down", f"{base}gate/availability": b"offline", f"{base}gate/fps": b"25.0",
+        f"{base}gate/occupancy/yard/person": b"0",
+    }  # fmt: skip
+    connection.close()
+
+
+def test_a_zone_that_is_empty_is_told_as_empty(broker: Mosquitto) -> None:
+    board, connection = Shown(), open_target(target(broker), context())
+    with Reader(broker.port, "lookout/sources/door/occupancy/#") as reader:
+        for inside in (1, 0):
+            board.show([source(inside=inside)])
+            tended(connection, board, lambda: len(reader.messages) == 2 - inside)
+        assert [row.payload for row in reader.messages] == [b"1", b"0"]
+    connection.close()
+
+
+def test_states_are_told_again_after_the_broker_forgot_them(broker: Mosquitto, tmp_path: Path) -> None:
+    memory, board = Kept(), Shown()
+    board.show([source()])
+    connection = open_target(target(broker), context(memory))
+    tended(connection, board, lambda: "lookout/sources/door/counts" in retained(broker.port, "lookout/#"))
+    before = retained(broker.port, "lookout/#")
+    broker.stop()
+    broker.configure([], keeps=False)
+    broker.start()
+    with pytest.raises(AwayError):
+        tended(connection, board, lambda: False)
+    connection.close()
+    connection = open_target(target(broker), context(memory))
+    tended(connection, board, lambda: retained(broker.port, "lookout/#").keys() == before.keys())
+    connection.close()
+
+
+def test_a_source_that_was_removed_meanwhile_leaves_nothing(broker: Mosquitto) -> None:
+    memory, board = Kept(), Shown()
+    board.show([source(), source("gate")])
+    keys = {"homeassistant": True, "picture": True}
+    connection = open_target(target(broker, **keys), context(memory))
+    connection.deliver([delivery(event(1, "gate"), jpeg=b"\xff\xd8")])
+    both = ("lookout/#", "homeassistant/#")
+    tended(connection, board, lambda: "lookout/sources/gate/counts" in retained(broker.port, *both))
+    assert [topic for topic in retained(broker.port, *both) if "gate" in topic]
+    connection.close()
+
+    connection = open_target(target(broker, **keys), context(memory))
+    board.show([source()], is_complete=False, down=["here"])
+    for _ in range(20):  # nobody knows yet what there is
+        connection.tend(board)
+    assert [topic for topic in retained(broker.port, *both) if "gate" in topic]
+    board.show([source()])
+    tended(connection, board, lambda: not [topic for topic in retained(broker.port, *both) if "gate" in topic])
+    assert not [key for key in memory.texts if "gate" in key]
+    assert "lookout/sources/door/state" in retained(broker.port, *both)
+    connection.close()
+
+
+def test_what_a_lost_spool_or_another_bridge_has_left_is_cleared(broker: Mosquitto) -> None:
+    board = Shown()
+    board.show([source("old")])
+    connection = open_target(target(broker, homeassistant=True), context(id="bridge-1"))
+    both = ("lookout/#", "homeassistant/#")
+    tended(connection, board, lambda: "lookout/sources/old/counts" in retained(broker.port, *both))
+    connection.say_farewell()  # type: ignore[attr-defined]
+    connection.close()
+    with Reader(broker.port, "tests/#") as other:
+        other.publish("homeassistant/device/other/config", "{}", retain=True)
+    connection = open_target(target(broker, homeassistant=True), context(id="bridge-2"))
+    board.show([source("new")])
+    tended(connection, board, lambda: "lookout/sources/new/counts" in retained(broker.port, *both))
+    tended(connection, board, lambda: not [topic for topic in retained(broker.port, *both) if "old" in topic])
+    assert retained(broker.port, *both)["homeassistant/device/other/config"] == b"{}"
+    connection.close()
+
+
+def test_a_source_of_a_fleet_keeps_its_topics_when_it_moves(broker: Mosquitto) -> None:
+    board, connection = Shown(), open_target(target(broker, homeassistant=True), context(daemons=("a", "b")))
+    with Reader(broker.port, "lookout/sources/#", "homeassistant/#") as reader:
+        board.show([source(daemon="a", owner=Owner("a", 1, "yard"))], down=["b"])
+        tended(connection, board, lambda: len(reader.bodies("lookout/sources/yard/door/counts")) == 1)
+        moved = source(daemon="b", owner=Owner("b", 2, "yard"), inside=1)
+        board.show([source(daemon="a", owner=Owner("a", 1, "yard"), state="down"), moved])
+        topic = "lookout/sources/yard/door/occupancy/yard/person"
+        tended(connection, board, lambda: reader.bodies(topic)[-1:] == [b"1"])
+        board.show([moved], down=["a"])
+        for _ in range(20):
+            connection.tend(board)
+        assert not [row for row in reader.messages if row.payload == b""]
+        assert {row.topic for row in reader.messages if row.topic.endswith("/availability")} == {
+            "lookout/sources/yard/door/availability"
+        }
+    connection.close()
+
+
+def test_when_leaves_out_sources_of_states_too(broker: Mosquitto) -> None:
+    from daemon.config.targets import WhenConfig
+
+    board, connection = Shown(), open_target(target(broker, when=WhenConfig(sources=["door"])), context())
+    board.show([source("gate"), source("door")])
+    tended(connection, board, lambda: "lookout/sources/door/counts" in retained(broker.port, "lookout/#"))
+    assert not retained(broker.port, "lookout/sources/gate/#")
+    connection.close()
+
+
+def test_the_broker_says_offline_when_the_bridge_is_gone(broker: Mosquitto) -> None:
+    with Reader(broker.port, "lookout/bridge/state") as reader:
+        connection = open_target(target(broker), context())
+        connection.close()  # without a farewell: as a crash
+        again = open_target(target(broker), context())
+        again.close()
+        reader.wait(lambda row: row.bodies("lookout/bridge/state")[-1:] == [b"offline"])
+        bodies = reader.bodies("lookout/bridge/state")
+        assert bodies.count(b"offline") == 1, "a bridge that comes back at once was never away"
+
+
+def test_an_orderly_end_says_offline_at_once(broker: Mosquitto) -> None:
+    connection = open_target(target(broker), context())
+    connection.say_farewell()  # type: ignore[attr-defined]
+    connection.close()
+    connection.close()
+    assert retained(broker.port, "lookout/bridge/state") == {"lookout/bridge/state": b"offline"}
+
+
+def test_the_second_bridge_on_a_prefix_refuses_until_the_first_is_gone(broker: Mosquitto) -> None:
+    first = open_target(target(broker), context(id="bridge-1"))
+    with pytest.raises(AwayError, match="lookout is used by another bridge .bridge-1/home.: give this target"):
+        open_target(target(broker), context(id="bridge-2"))
+    board = Shown()
+    for _ in range(5):
+        first.tend(board)
+    assert retained(broker.port, "lookout/bridge/state") == {"lookout/bridge/state": b"online"}
+    other = open_target(target(broker, prefix="lookout/2"), context(id="bridge-2"))
+    other.close()
+    first.close()  # as a crash
+    with Reader(broker.port, "lookout/bridge/state") as reader:
+        reader.wait(lambda row: row.bodies("lookout/bridge/state")[-1:] == [b"offline"])
+    second = open_target(target(broker), context(id="bridge-2"))
+    second.close()
+
+
+def test_two_bridges_that_come_at_once_are_one_in_the_end(broker: Mosquitto) -> None:
+    board = Shown()
+    first = open_target(target(broker), context(id="bridge-1"))
+    with Reader(broker.port, "lookout/bridge/#") as reader:
+        # The broker forgot who has the prefix, so that the second one may think it free.
+        reader.publish("lookout/bridge/owner", "", retain=True)
+        reader.publish("lookout/bridge/state", "", retain=True)
+        second: Connection | None = None
+        lost = 0
+        try:
+            second = open_target(target(broker), context(id="bridge-2"))
+        except AwayError:
+            lost += 1
+        for _ in range(200):
+            for connection in [row for row in (first, second) if row is not None]:
+                try:
+                    connection.tend(board)
+                except AwayError:
+                    lost += connection is second
+                    assert connection is second, "the earlier one stays"
+                    second.close()
+                    second = None
+            if lost:
+                break
+            time.sleep(0.02)
+        assert lost == 1
+        end = time.monotonic() + 20
+        while retained(broker.port, "lookout/bridge/state") != {"lookout/bridge/state": b"online"}:
+            assert time.monotonic() < end
+            first.tend(board)
+            time.sleep(0.05)
+    first.close()
+
+
+def test_a_trial_beside_the_bridge_changes_nothing(broker: Mosquitto) -> None:
+    from dataclasses import replace
+
+    keys = {"picture": True, "homeassistant": True}
+    board, running = Shown(), open_target(target(broker, **keys), context())
+    board.show([source()])
+    tended(running, board, lambda: "lookout/sources/door/counts" in retained(broker.port, "#"))
+    before = retained(broker.port, "#")
+    trial = open_target(target(broker, **keys), replace(context(id="trial"), is_trial=True))
+    assert trial.deliver([delivery(event(1, "trial"), jpeg=b"\xff\xd8")]) == [None]
+    trial.close()
+    running.tend(board)
+    assert retained(broker.port, "#") == before
+    running.close()
+
+
+def test_a_broker_that_dies_returns_what_it_has_confirmed(broker: Mosquitto) -> None:
+    connection = open_target(target(broker), context())
+    assert connection.deliver(deliveries(1, 10)) == [None] * 10
+    broker.kill()
+    with pytest.raises(AwayError) as caught:
+        connection.deliver(deliveries(11, 10))
+    assert set(caught.value.settled) <= {None}
+    connection.close()
+    with pytest.raises(AwayError, match=r"127\.0\.0\.1:\d+: Connection refused"):
+        open_target(target(broker), context())
+
+
+def test_a_broker_that_hangs_holds_up_neither_delivery_nor_end(broker: Mosquitto) -> None:
+    connection = open_target(target(broker), context())
+    broker.pause()
+    with pytest.raises(AwayError, match="confirms nothing within"):
+        connection.deliver(deliveries(1, 10))
+    connection.close()
+    broker.resume()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_each_quality_of_service_confirms(broker: Mosquitto, qos: int) -> None:
+    connection = open_target(target(broker, qos=qos), context())
+    with Reader(broker.port, "lookout/events/#") as reader:
+        assert connection.deliver(deliveries(1, 50)) == [None] * 50
+        reader.wait(lambda row: len(row.messages) == 50)
+    connection.close()
+
+
+def test_refusals_have_reasons_and_hold_up_nothing(tmp_path: Path) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("topic readwrite lookout/#\ntopic deny lookout/events/secret\n")
+    lines = [f"acl_file {rules}", "max_packet_size 4096"]
+    with Mosquitto(tmp_path / "mosquitto", lines) as broker:
+        connection = open_target(target(broker), context())
+        large = event(2, rule="r" * 5000)
+        results = connection.deliver([delivery(event(1, "secret")), delivery(large), delivery(event(3))])
+        assert results == [
+            "the broker refuses it: Not authorized",
+            "the broker refuses it: it is larger than the 4096 bytes that the broker takes",
+            None,
+        ]
+        connection.close()
+
+
+def test_a_prefix_that_may_not_be_written_is_said(tmp_path: Path) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("topic read lookout/#\ntopic write lookout/events/#\n")
+    with (
+        Mosquitto(tmp_path / "mosquitto", [f"acl_file {rules}"]) as broker,
+        pytest.raises(AwayError, match="does not let this bridge write lookout/bridge/owner: Not authorized"),
+    ):
+        open_target(target(broker), context())
+
+
+def test_a_topic_that_is_none_is_refused(broker: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = open_target(target(broker, prefix="p" * 200), context())
+    rows = [delivery(event(1, "x" * 30_000 + "#" * 20_000)), delivery(event(2))]
+    results = connection.deliver(rows)
+    assert results[0] is not None
+    assert "is no topic" in results[0]
+    assert results[1] is None
+    connection.close()

@@ -1,0 +1,46 @@
+"""Tells tests what Home Assistant knows: each connection to a Unix socket gets all of it as JSON."""
+
+import asyncio
+import json
+
+from homeassistant.components import image
+from homeassistant.core import callback
+from homeassistant.helpers import device_registry, entity_registry
+
+
+async def async_setup(hass, config):
+    path, changes = config["lookout_probe"]["socket"], []
+
+    @callback
+    def note(event):
+        new, old = event.data["new_state"], event.data["old_state"]
+        if new is not None and new.entity_id.startswith("event."):
+            changes.append([new.entity_id, old and old.state, new.state, new.attributes.get("id")])
+
+    async def answer(_reader, writer):
+        writer.write(json.dumps(await found(hass, changes), default=str).encode())
+        await writer.drain()
+        writer.close()
+
+    hass.bus.async_listen("state_changed", note)
+    await asyncio.start_unix_server(answer, path)
+    return True
+
+
+async def found(hass, changes):
+    devices, entities = device_registry.async_get(hass), entity_registry.async_get(hass)
+    pictures = {}
+    component = hass.data.get(image.DATA_COMPONENT)
+    for entity in component.entities if component else ():
+        pictures[entity.entity_id] = len(await entity.async_image() or b"")
+    return {
+        "is_running": hass.is_running,
+        "states": {state.entity_id: [state.state, dict(state.attributes)] for state in hass.states.async_all()},
+        "devices": [
+            {"id": row.id, "name": row.name, "identifiers": [pair[1] for pair in row.identifiers], "via": row.via_device_id}
+            for row in devices.devices.values()
+        ],
+        "entities": {row.entity_id: row.unique_id for row in entities.entities.values()},
+        "changes": changes,
+        "pictures": pictures,
+    }

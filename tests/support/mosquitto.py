@@ -1,0 +1,191 @@
+"""Mosquitto on a free port: started, killed, stopped for a while, started again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion
+
+from tests.support.ports import free_port
+
+PROGRAM = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+_WITHIN_S = 20.0
+
+
+class Mosquitto:
+    """A broker with a folder of its own, whose retained messages outlive it if `keeps`.
+
+    Args:
+        folder: for its configuration and its database.
+        lines: further ones of its configuration.
+        listener: lines of its one listener, such as those of TLS.
+        keeps: its database is on disk.
+
+    Attributes:
+        port: it stays over restarts.
+    """
+
+    def __init__(
+        self, folder: Path, lines: Sequence[str] = (), listener: Sequence[str] = (), *, keeps: bool = True
+    ) -> None:
+        self.port = free_port()
+        self._folder, self._process = folder, None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "mosquitto.conf"
+        self.configure(lines, listener, keeps=keeps)
+        self.start()
+
+    def configure(self, lines: Sequence[str], listener: Sequence[str] = (), *, keeps: bool = True) -> None:
+        """For the next start."""
+        store = [f"persistence_location {self._folder}/", "autosave_interval 1", "autosave_on_changes true"]
+        rows = [
+            f"persistence {'true' if keeps else 'false'}",
+            *(store if keeps else ()),
+            *([] if any("password_file" in line or "require_certificate" in line for line in [*lines, *listener])
+              else ["allow_anonymous true"]),
+            *([f"user {os.environ.get('USER', 'root')}"] if os.geteuid() == 0 else ()),
+            *lines,
+            f"listener {self.port} 127.0.0.1",
+            *listener,
+        ]  # fmt: skip
+        self._file.write_text("\n".join(rows) + "\n")
+
+    def start(self) -> None:
+        self._log = (self._folder / "log").open("ab")
+        self._process = subprocess.Popen([PROGRAM, "-c", str(self._file)], stdout=self._log, stderr=subprocess.STDOUT)
+        end = time.monotonic() + _WITHIN_S
+        while time.monotonic() < end:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                if self._process.poll() is not None:
+                    raise RuntimeError((self._folder / "log").read_text()) from None
+                time.sleep(0.02)
+        raise TimeoutError("mosquitto does not start")
+
+    def kill(self) -> None:
+        """As a power failure does: what it has not written is lost."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """It answers nothing until `resume`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Mosquitto:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.send_signal(number)
+            self._process.wait(_WITHIN_S)
+            self._process = None
+            self._log.close()
+
+
+class Reader:
+    """Another program at the broker: what it gets, in the order in which it gets it.
+
+    Args:
+        topics: filters.
+        id: of a client whose session the broker keeps, so that nothing is missed while it is away.
+    """
+
+    def __init__(self, port: int, *topics: str, id: str = "") -> None:
+        self.messages: list[MQTTMessage] = []
+        self._here, self._changed = threading.Event(), threading.Condition()
+        self._topics = topics
+        self._client = Client(CallbackAPIVersion.VERSION2, client_id=id, protocol=5)
+        self._client.on_connect = lambda client, *_: client.subscribe([(topic, 1) for topic in topics])
+        self._client.on_subscribe = lambda *_: self._here.set()
+        self._client.on_message = self._take
+        self._client.connect("127.0.0.1", port, clean_start=not id, properties=_kept() if id else None)
+        self._client.reconnect_delay_set(1, 1)
+        self._client.loop_start()
+        assert self._here.wait(_WITHIN_S)
+
+    def publish(self, topic: str, body: str | bytes, *, retain: bool = False) -> None:
+        self._client.publish(topic, body, qos=1, retain=retain).wait_for_publish(_WITHIN_S)
+
+    def bodies(self, topic: str) -> list[bytes]:
+        with self._changed:
+            return [message.payload for message in self.messages if message.topic == topic]
+
+    def topics(self) -> dict[str, bytes]:
+        """The newest body of each topic; without those that were cleared."""
+        with self._changed:
+            found = {message.topic: message.payload for message in self.messages}
+        return {topic: body for topic, body in found.items() if body}
+
+    def wait(self, condition: object, what: str = "") -> None:
+        """Until something is true of this reader, looked at after each message."""
+        assert callable(condition)
+        end = time.monotonic() + _WITHIN_S
+        with self._changed:
+            while not condition(self):
+                left = end - time.monotonic()
+                assert left > 0, f"{what} {[(row.topic, row.payload[:60]) for row in self.messages[-30:]]}"
+                self._changed.wait(min(left, 0.2))
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self, _client: Client, _data: object, message: MQTTMessage) -> None:
+        with self._changed:
+            self.messages.append(message)
+            self._changed.notify_all()
+
+
+def retained(port: int, *topics: str) -> dict[str, bytes]:
+    """What a broker retains on these filters: a last one marks the end."""
+    mark = "tests/mark"
+    with Reader(port, *topics) as reader, Reader(port, mark):
+        reader.wait(lambda _: True)
+        with Reader(port, mark) as other:
+            other.publish(mark, "now")
+            other.wait(lambda row: row.bodies(mark))
+        time.sleep(0.1)
+        with reader._changed:
+            return {row.topic: row.payload for row in reader.messages if row.retain and row.payload}
+
+
+def _kept() -> object:
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    properties = Properties(PacketTypes.CONNECT)
+    properties.SessionExpiryInterval = 3600
+    return properties
