@@ -9,12 +9,12 @@ import msgspec
 import structlog
 
 from daemon.bridge.event_intake import EventIntake, Place
-from daemon.bridge.figures import FigureBox
+from daemon.bridge.figures import FigureBox, Waiting
 from daemon.bridge.journal_pages import JournalPages
 from daemon.bridge.messages import Loss
 from daemon.bridge.notices import NoticeBook
 from daemon.bridge.recording_gaps import INTERVAL_S, read_gaps, read_stores
-from daemon.bridge.records import Entry, Figure
+from daemon.bridge.records import Entry
 from daemon.bridge.report import FeedReport, LinkState
 from daemon.bridge.spool import Spool
 from daemon.bridge.spool_file import Text
@@ -25,7 +25,7 @@ from daemon.peers.api import AwayError, DaemonApi
 from daemon.peers.link import Arrived, Link
 from daemon.system.stop_token import StopToken
 from lookoutd.epochs import Epochs
-from lookoutd.messages import Clip, Detections, Event, Message, Metrics, decode, topic
+from lookoutd.messages import Clip, Event, Message, Metrics, decode, topic
 
 log = structlog.get_logger(__name__)
 _KINDS = ("status", "events", "counts", "metrics", "clips", "stores")
@@ -134,6 +134,12 @@ class Feed:
         return True
 
     def _entries(self, arrived: Arrived) -> Iterator[Entry]:
+        kind, _, rest = arrived.topic.partition(b"/")
+        if kind == b"detections":
+            waiting = Waiting(self.name, rest[:-1].decode(errors="replace"), arrived.payload, self._epochs.admits)
+            for box in self._figures:
+                box.put(waiting)
+            return
         try:
             message = decode(*arrived)
         except ValueError as error:
@@ -143,10 +149,6 @@ class Feed:
             return
         owner = getattr(message, "owner", None)
         if owner is not None and not self._epochs.admits(getattr(message, "source", ""), owner):
-            return
-        if isinstance(message, Detections):
-            for box in self._figures:
-                box.put(Figure(self.name, message.source, message, arrived.payload))
             return
         yield from self._kept(message)
 

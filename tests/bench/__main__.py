@@ -70,6 +70,22 @@ def python(clip: Path | None, max_batch: int | None, frames: int | None, json_fi
 
 
 @bench.command()
+@click.option("--sources", default=240, show_default=True, type=click.IntRange(1))
+@click.option("--fps", default=5.0, show_default=True, type=click.FloatRange(0.1), help="Of each source.")
+@click.option("--seconds", default=20, show_default=True, type=click.IntRange(1), help="Of each turn.")
+@click.option("--turns", default=3, show_default=True, type=click.IntRange(1))
+@JSON_FILE
+def bridge(sources: int, fps: float, seconds: int, turns: int, json_file: Path | None) -> int:
+    """What a daemon pays for a bridge beside it: nothing but one more subscriber."""
+    from tests.bench.bridge_cost import BridgeLoad, bridge_cost
+
+    found = bridge_cost(BridgeLoad(sources, fps, seconds), turns)
+    write_json(json_file, found)
+    show(tables.bridge_cost(found))
+    return 0
+
+
+@bench.command()
 @click.option(
     "--objects",
     default=[1, 5, 20, 50, 100, 200, 300],

@@ -7,10 +7,11 @@ own cost, which bounds the rate of a process on any GPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, process_time
+from time import monotonic, process_time, sleep
 
 import numpy as np
 
@@ -44,6 +45,7 @@ class OverheadOptions:
     boxes: int = 10
     encoding: Encoding = "json"
     analytics: bool = False
+    fps: float = 0.0  # of each source; 0: as fast as lanes take them
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,11 @@ class Overhead:
     wall_us_per_frame: float
 
 
-def overhead(options: OverheadOptions) -> Overhead:
+Beside = Callable[[str], AbstractContextManager[object]]
+"""What runs while a daemon publishes at an endpoint."""
+
+
+def overhead(options: OverheadOptions, beside: Beside = nullcontext) -> Overhead:
     """Run and measure."""
     each = options.frames // options.sources
     rules = four_rules() if options.analytics else []
@@ -91,10 +97,10 @@ def overhead(options: OverheadOptions) -> Overhead:
             config,
             Seams(
                 open_detector=lambda _, detector_options: _Detector(detector_options, _boxes(options, each)),
-                make_source=lambda source, _: _Source(source),
+                make_source=lambda source, _: _Source(source, options.fps),
             ),
         )
-        with listening(daemon.endpoint) as listener:
+        with listening(daemon.endpoint) as listener, beside(daemon.endpoint):
             began, cpu = monotonic(), process_time()
             daemon.start()
             daemon.wait()
@@ -146,25 +152,29 @@ class _Source:
 
     plays_once, live, realtime, has_next, clock = True, False, False, False, FrameClock("file", 0)
 
-    def __init__(self, config: SourceConfig) -> None:
+    def __init__(self, config: SourceConfig, fps: float) -> None:
+        self._fps = fps
         self._frames = (config.frames if isinstance(config, SyntheticConfig) else None) or 0
         self._scene = int(config.id.rpartition("-")[2]) % _SCENES
 
     def open(self, budget: DecodeBudget | None = None) -> _Reader:
-        return _Reader(self._frames, self._scene)
+        return _Reader(self._frames, self._scene, self._fps)
 
 
 class _Reader:
     format = VideoFormat("none", WIDTH, HEIGHT, float(_FPS), "none")
 
-    def __init__(self, frames: int, scene: int) -> None:
+    def __init__(self, frames: int, scene: int, fps: float) -> None:
         self._frames, self._scene, self._next = frames, scene, 0
+        self._fps, self._began = fps, monotonic()
         self._bgr = np.zeros((1, 1, 3), np.uint8)
 
     def read(self) -> Picture | None:
         number, self._next = self._next, self._next + 1
         if number >= self._frames:
             return None
+        if self._fps:
+            sleep(max(0.0, self._began + number / self._fps - monotonic()))
         return Picture(number * 1_000_000_000 // _FPS, 0, lambda: _NumberedImage(self._bgr, self._scene, number))
 
     def close(self) -> None:

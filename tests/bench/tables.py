@@ -9,6 +9,7 @@ from daemon.commands.report import Table, number
 
 if TYPE_CHECKING:
     from tests.bench.analytics import AnalyticsCost
+    from tests.bench.bridge_cost import BridgeCost
     from tests.bench.efficiency import Efficiency
     from tests.bench.fleet import FleetCost
     from tests.bench.overhead import Overhead
@@ -121,6 +122,20 @@ def overhead(found: Overhead) -> Table:
         ("wall time per frame", f"{number(found.wall_us_per_frame)} us"),
     ]
     title = f"{found.sources} sources, {found.published} frames published, {found.received} received"
+    return Table(title, ("", ""), rows)
+
+
+def bridge_cost(found: BridgeCost) -> Table:
+    """Result of `python -m tests.bench bridge`."""
+    rows = [
+        ("the daemon's CPU per frame, with a subscriber", f"{number(found.alone_us)} us"),
+        ("with two", f"{number(found.subscriber_us)} us"),
+        ("with one and a bridge", f"{number(found.bridge_us)} us"),
+        ("the bridge's own CPU", f"{number(found.bridge_cpu_percent)} % of a core"),
+    ]
+    title = (
+        f"{found.sources} sources of {number(found.fps)}/s; {found.events} events and {found.figures} figures passed on"
+    )
     return Table(title, ("", ""), rows)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from daemon.commands.groups.options import CONFIG
+from daemon.errors import LookoutError
 
 
 @click.group(invoke_without_command=True)
@@ -18,8 +19,10 @@ def bridge(context: click.Context, config: Path, token: str | None) -> int | Non
 
     Without a command it runs until SIGTERM or SIGINT; SIGHUP reads the targets of the configuration again.
     """
-    context.obj = config
-    if context.invoked_subcommand is not None:
+    command = context.invoked_subcommand
+    if command is not None:
+        if context.get_parameter_source("config") == click.core.ParameterSource.COMMANDLINE:
+            raise LookoutError(f"-c stands behind the command: lookout bridge {command} -c {config}")
         return None
     from daemon.commands import bridge as commands
 
@@ -27,9 +30,9 @@ def bridge(context: click.Context, config: Path, token: str | None) -> int | Non
 
 
 @bridge.command()
-@click.pass_obj
+@CONFIG
 def check(config: Path) -> int:
-    """Connect to each target, and say what was found: `lookout bridge -c FILE check`."""
+    """Connect to each target, and say what was found; 2 if one cannot be told anything."""
     from daemon.commands import bridge as commands
 
     return commands.check(config)
@@ -37,9 +40,9 @@ def check(config: Path) -> int:
 
 @bridge.command()
 @click.argument("target")
-@click.pass_obj
-def test(config: Path, target: str) -> int:
-    """Send one of each kind to TARGET, marked as a trial."""
+@CONFIG
+def test(target: str, config: Path) -> int:
+    """Send one of each kind to TARGET, marked as a trial; 2 if it does not take them."""
     from daemon.commands import bridge as commands
 
     return commands.test(config, target)

@@ -1,0 +1,96 @@
+"""`lookout bridge`, `check` and `test`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from daemon.cli import invoke
+from tests.bridge.publisher import EventSource
+from tests.support.daemon import wait_until
+from tests.support.ports import free_port
+
+
+def _config(folder: Path, source: EventSource | None = None, **changed: object) -> Path:
+    bridge = {
+        "spool": str(folder / "spool.sqlite"),
+        "daemons": [source.config() if source else {"name": "here", "http": "http://127.0.0.1:1"}],
+        "targets": [
+            {"name": "lines", "type": "file", "path": str(folder / "lines.jsonl")},
+            {"name": "away", "type": "redis", "url": f"redis://127.0.0.1:{free_port()}", "password": "hunter2"},
+        ],
+        **changed,
+    }
+    path = folder / "bridge.yaml"
+    path.write_text(yaml.safe_dump({"bridge": bridge}))
+    return path
+
+
+def _told(path: Path) -> list[str]:
+    return [json.loads(line)["schema"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_it_runs_beside_a_daemon_reloads_and_stops(tmp_path: Path) -> None:
+    lines, more = tmp_path / "lines.jsonl", tmp_path / "more.jsonl"
+    with EventSource(["door"]) as source:
+        config = _config(tmp_path, source, targets=[{"name": "lines", "type": "file", "path": str(lines)}])
+        command = [sys.executable, "-m", "lookoutd", "bridge", "-c", str(config)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                wait_until(lambda: bool(source.emit()) and "lookout.event/1" in _told(lines), "an event in the file")
+                _config(tmp_path, source, targets=[{"name": "more", "type": "file", "path": str(more)}])
+                process.send_signal(signal.SIGHUP)
+                wait_until(
+                    lambda: bool(source.emit()) and "lookout.event/1" in _told(more), "an event in the other file"
+                )
+            finally:
+                process.terminate()
+                log = process.communicate(timeout=30)[1]
+    assert process.returncode == 0
+    assert "a target was removed" in log
+    assert "Traceback" not in log
+
+
+def test_check_says_of_each_target_whether_it_can_be_told_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["bridge", "check", "-c", str(_config(tmp_path))]) == 2
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.split() == ["lines", "file", "ok"]
+    assert second.split()[:2] == ["away", "redis"]
+    assert "hunter2" not in second
+    assert _told(tmp_path / "lines.jsonl") == []
+
+
+def test_test_sends_one_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(_config(tmp_path))
+    assert invoke(["bridge", "test", "lines", "-c", config]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        [kind, "taken"] for kind in ("event", "status", "clip", "loss")
+    ]
+    assert _told(tmp_path / "lines.jsonl") == [f"lookout.{name}/1" for name in ("event", "notice", "clip", "loss")]
+    assert invoke(["bridge", "test", "away", "-c", config]) == 2
+    assert invoke(["bridge", "test", "nobody", "-c", config]) == 2
+    assert "none is named 'nobody'; there are: lines, away" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bridge", "-c", "{}"], "bridge.targets: is empty: write to whom events go, see docs/bridges.md"),
+        (["bridge", "-c", "{}", "check"], "-c stands behind the command: lookout bridge check -c"),
+    ],
+)
+def test_what_cannot_run_says_why_in_one_line(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = _config(tmp_path, targets=[])
+    assert invoke([text.format(config) for text in arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
