@@ -36,7 +36,9 @@ class ToldBridge:
         with ExitStack() as undo:
             context = zmq.Context()
             undo.callback(context.destroy, 0)
-            self._endpoint = f"tcp://127.0.0.1:{context.socket(zmq.PUB).bind_to_random_port('tcp://127.0.0.1')}"
+            publisher = context.socket(zmq.PUB)
+            undo.callback(publisher.close, 0)
+            self._endpoint = f"tcp://127.0.0.1:{publisher.bind_to_random_port('tcp://127.0.0.1')}"
             bridge = BridgeServer(config, self._report, SystemClock())
             undo.callback(bridge.close)
             api = HttpServer(config, "test")
