@@ -31,7 +31,8 @@ def _account() -> BridgeReport:
         "phone", "away", type="ntfy", since=since, reason="[Errno 111] Connection refused", retry_in_s=3600.0,
         received=30, delivered=12, thinned=3, dropped={"stale": 2}, spooled=13, oldest_s=540.0,
     )  # fmt: skip
-    return report(home, phone, target("hook", "connecting", type="webhook", since=_NOW + 60 * _MINUTE))
+    hook = target("hook", "connecting", type="webhook", since=_NOW + 60 * _MINUTE)
+    return msgspec.structs.replace(report(home, phone, hook), at=_NOW)
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from daemon.config.load import parse
+from daemon.config.load import load, load_bridge, load_page, parse
+from daemon.config.root import BridgeFile
 from tests.support.daemon import ROOT, Lookout
 
 UNITS = ("lookout.service", "lookout@.service")
@@ -90,6 +91,46 @@ def test_kubernetes_without_a_gpu_changes_what_is_there() -> None:
         else:
             place[last] = step["value"]
     assert "gpu" not in yaml.safe_dump(whole["spec"]["template"]).lower()
+
+
+def test_kubernetes_with_a_bridge_adds_a_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By the API's own schemas; the ports, the volumes and the configuration are ones that are there."""
+    import kubernetes_validate
+
+    folder = ROOT / "deploy/kubernetes-bridge"
+    whole = yaml.safe_load((ROOT / "deploy/kubernetes/statefulset.yaml").read_text())["spec"]
+    added = yaml.safe_load((folder / "statefulset.yaml").read_text())["spec"]["template"]["spec"]
+    pod = whole["template"]["spec"]
+    for key in ("containers", "volumes"):  # as kustomize merges them, by name
+        assert not {row["name"] for row in pod[key]} & {row["name"] for row in added[key]}
+        pod[key] += added[key]
+    merged = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "lookout"}, "spec": whole}
+    kubernetes_validate.validate(merged, "1.30", strict=True)
+    (bridge,) = added["containers"]
+    known = {
+        row["name"]
+        for row in (*pod["volumes"], *({"name": row["metadata"]["name"]} for row in whole["volumeClaimTemplates"]))
+    }
+    assert {row["name"] for row in bridge["volumeMounts"]} <= known
+
+    for key, value in yaml.safe_load((ROOT / "deploy/kubernetes/secret.yaml").read_text())["stringData"].items():
+        monkeypatch.setenv(key, value)
+    file = tmp_path / "bridge.yaml"
+    file.write_text(yaml.safe_load((folder / "configmap.yaml").read_text())["data"]["bridge.yaml"])
+    config = load_bridge(file)
+    assert isinstance(config, BridgeFile)
+    assert config.bridge.port == bridge["ports"][0]["containerPort"]
+
+
+def test_compose_has_a_configuration_for_each_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOOKOUT_TOKEN", "only-for-trying-it-out")
+    monkeypatch.setenv("LOOKOUT_PAGE_TOKEN", "only-for-trying-it-out")
+    whole = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    for name, read in (("lookout", load), ("bridge", load_bridge), ("dashboard", load_page)):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(whole["configs"][name]["content"].replace("$$", "$"))
+        read(file)
+        assert {row["source"] for row in whole["services"][name]["configs"]} == {name}
 
 
 def test_every_secret_of_kubernetes_is_named_where_one_reads_how_to_install() -> None:
