@@ -118,14 +118,15 @@ def test_states_are_retained_and_nothing_else_is(broker: Mosquitto) -> None:
 def test_a_zone_that_is_empty_is_told_as_empty(broker: Mosquitto) -> None:
     board, connection = Shown(), open_target(target(broker), context())
     with Reader(broker.port, "lookout/sources/door/occupancy/#") as reader:
-        for inside in (1, 0):
-            board.show([source(inside=inside)])
-            tended(connection, board, lambda: len(reader.messages) == 2 - inside)
+        board.show([source(inside=1)])
+        tended(connection, board, lambda: len(reader.messages) == 1)
+        board.show([source()])
+        tended(connection, board, lambda: len(reader.messages) == 2)
         assert [row.payload for row in reader.messages] == [b"1", b"0"]
     connection.close()
 
 
-def test_states_are_told_again_after_the_broker_forgot_them(broker: Mosquitto, tmp_path: Path) -> None:
+def test_states_are_told_again_after_the_broker_forgot_them(broker: Mosquitto) -> None:
     memory, board = Kept(), Shown()
     board.show([source()])
     connection = open_target(target(broker), context(memory))
@@ -233,7 +234,7 @@ def test_an_orderly_end_says_offline_at_once(broker: Mosquitto) -> None:
 
 def test_the_second_bridge_on_a_prefix_refuses_until_the_first_is_gone(broker: Mosquitto) -> None:
     first = open_target(target(broker), context(id="bridge-1"))
-    with pytest.raises(AwayError, match="lookout is used by another bridge .bridge-1/home.: give this target"):
+    with pytest.raises(AwayError, match=r"lookout is used by another bridge \(bridge-1/home\): give this target"):
         open_target(target(broker), context(id="bridge-2"))
     board = Shown()
     for _ in range(5):
@@ -354,7 +355,7 @@ def test_a_prefix_that_may_not_be_written_is_said(tmp_path: Path) -> None:
         open_target(target(broker), context())
 
 
-def test_a_topic_that_is_none_is_refused(broker: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_is_none_is_refused(broker: Mosquitto) -> None:
     connection = open_target(target(broker, prefix="p" * 200), context())
     rows = [delivery(event(1, "x" * 30_000 + "#" * 20_000)), delivery(event(2))]
     results = connection.deliver(rows)

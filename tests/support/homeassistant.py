@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
+from tests.support.needs import HOMEASSISTANT
 from tests.support.ports import free_port
 
 _TESTS = Path(__file__).resolve().parents[1] / "homeassistant"
-PYTHON = Path(os.environ.get("LOOKOUT_HOMEASSISTANT", "/nonexistent")) / "bin" / "python"
+PYTHON = HOMEASSISTANT / "bin" / "python"
 _WITHIN_S = 120.0
 
 
@@ -76,8 +77,8 @@ class HomeAssistant:
         entry = {
             "created_at": "2026-01-01T00:00:00+00:00", "modified_at": "2026-01-01T00:00:00+00:00", "entry_id": "mqtt",
             "data": {"broker": "127.0.0.1", "port": broker, "discovery": True}, "disabled_by": None,
-            "discovery_keys": {}, "domain": "mqtt", "minor_version": 1, "options": {}, "pref_disable_new_entities": False,
-            "pref_disable_polling": False, "source": "user", "title": "mosquitto", "unique_id": None, "version": 1,
+            "discovery_keys": {}, "domain": "mqtt", "minor_version": 1, "options": {},
+            "pref_disable_new_entities": False, "pref_disable_polling": False, "source": "user", "title": "mosquitto", "unique_id": None, "version": 1,
         }  # fmt: skip
         store = {"version": 1, "minor_version": 4, "key": "core.config_entries", "data": {"entries": [entry]}}
         (folder / ".storage" / "core.config_entries").write_text(json.dumps(store))

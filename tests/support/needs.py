@@ -24,6 +24,7 @@ BINDINGS = Path(os.environ.get("LOOKOUT_TRT_BINDINGS", _ROOT / ".trt-bindings"))
 OPENVINO = Path(os.environ.get("LOOKOUT_ORT_OPENVINO", _ROOT / ".ort-openvino"))
 RTX = Path(os.environ.get("LOOKOUT_TRT_RTX", _ROOT / ".trt-rtx"))
 TRITON = Path(os.environ.get("LOOKOUT_TRITON", _ROOT / ".triton"))
+HOMEASSISTANT = Path(os.environ.get("LOOKOUT_HOMEASSISTANT", _ROOT / ".homeassistant"))
 _NVCUVID = Path("/usr/include/ffnvcodec/dynlink_nvcuvid.h")
 
 APT = "apt install --no-install-recommends"
@@ -76,7 +77,11 @@ NEEDS = {
     "etcd-server": _program("etcd", "etcd-server"),
     "etcd-client": _program("etcdctl", "etcd-client"),
     "openssl": _program("openssl"),
-    "mosquitto": Need(lambda: shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin") is not None, ("mosquitto",)),
+    "mosquitto": Need(lambda: bool(shutil.which("mosquitto") or Path("/usr/sbin/mosquitto").exists()), ("mosquitto",)),
+    "home assistant": Need(
+        (HOMEASSISTANT / "bin" / "hass").exists,
+        otherwise="python -m tests.homeassistant FOLDER, and the folder in LOOKOUT_HOMEASSISTANT",
+    ),
     "playwright": _modules(
         # This is the last Playwright that drives Debian's Firefox as well.
         ("playwright", "greenlet", "pyee", "axe_playwright_python"),

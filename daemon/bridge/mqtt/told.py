@@ -19,6 +19,7 @@ from daemon.bridge.mqtt.board import (
     source_topics,
 )
 from daemon.bridge.mqtt.claim import Claim
+from daemon.bridge.mqtt.departed import Departed
 from daemon.bridge.mqtt.homeassistant import BIRTH, SPREAD_S, Discovery, event_body, event_topic
 from daemon.bridge.mqtt.link import Link, Message
 from daemon.bridge.mqtt.retained import About, Retained, Wanted
@@ -51,6 +52,7 @@ class Told:
         self._has_pictures = target.picture
         self._retained = Retained(link, context.memory)
         self._board = Board(topics, context.memory)
+        self._departed = Departed(context.memory)
         self._discovery = None
         if target.homeassistant:
             has_several = len(context.daemons) > 1
@@ -87,6 +89,9 @@ class Told:
             self._compare(states)
         if self._again_ns is not None and self._context.clock.monotonic_ns() >= self._again_ns:
             self._again_ns = None
+            for topic, body in self._departed.take():
+                for shown in (body, b""):
+                    self._link.publish(topic, shown, qos=1, retain=False)
             self._retained.again()
         self._retained.tend()
 
@@ -148,6 +153,7 @@ class Told:
         for topic, about in self._retained:
             if topic not in wanted and self._is_over(about, states):
                 self._retained.clear(topic)
+                self._departed.remove(topic)
         for about in self._board.sources:
             if about not in known and self._is_over(about, states):
                 self._board.forget(about)
@@ -165,6 +171,7 @@ class Told:
         about = about_of(state.daemon, state.source, owner_of(state))
         if self._discovery is not None:
             topic, body = self._discovery.source(view)
+            self._departed.keep(topic, body)
             yield topic, Wanted(about, body)
         yield from source_topics(view)
         if self._has_pictures:

@@ -37,7 +37,7 @@ async def found(hass, changes):
         "is_running": hass.is_running,
         "states": {state.entity_id: [state.state, dict(state.attributes)] for state in hass.states.async_all()},
         "devices": [
-            {"id": row.id, "name": row.name, "identifiers": [pair[1] for pair in row.identifiers], "via": row.via_device_id}
+            {"id": row.id, "name": row.name, "ids": [pair[1] for pair in row.identifiers], "via": row.via_device_id}
             for row in devices.devices.values()
         ],
         "entities": {row.entity_id: row.unique_id for row in entities.entities.values()},
