@@ -44,7 +44,7 @@ def run(path: Path, token: str | None) -> int:
     disable_core_dumps()
     raise_nofile_limit()
     stop, clock, asked = StopToken(), SystemClock(), StopToken()
-    running = list[tuple[Bridge, BridgeServer | None]]()
+    running: list[tuple[Bridge, BridgeServer | None]] = []
 
     def reload() -> None:
         asked.set()  # the bridge may not be there yet
