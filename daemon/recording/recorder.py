@@ -11,6 +11,7 @@ import structlog
 
 from daemon.clock import Clock, boot_id, boottime_ns
 from daemon.errors import LookoutError
+from daemon.recording.absence import Absence, note_absent
 from daemon.recording.causes import Cause
 from daemon.recording.clips import Claim, Clip
 from daemon.recording.errors import StoreError
@@ -89,6 +90,7 @@ class Recorder:
         self._distrusted_until = 0  # BOOTTIME ns
         self.uuid = place.uuid
         self._tracks: TrackIntake | None = None
+        self._absence: Absence | None = None
         if place.down_since is not None:
             self._troubles.add(place.down_since, clock.utc_ns(), "recorder_down")
 
@@ -135,6 +137,10 @@ class Recorder:
         if source in self._sources:
             self._take_tracks()
             self._leave(_Leaving(self._sources.pop(source), cause, detail, at or self._clock.utc_ns()))
+
+    def explain(self, absence: Absence) -> None:
+        """Say of all other sources that the store knows why they are not recorded."""
+        self._absence, self._books_at = absence, 0
 
     def note(self, source: str, at: int, cause: Cause, detail: str | None) -> None:
         if known := self._sources.get(source):
@@ -297,6 +303,8 @@ class Recorder:
         to.follow_index()
         for source in self._sources.values():
             source.keep_books(to, now)
+        if self._absence is not None:
+            note_absent(to, self._absence, self._sources, now)
         to.retention.run(now, ages=now_boot >= self._distrusted_until)
 
     def _watch_clock(self, now: int, now_boot: int) -> None:

@@ -32,6 +32,7 @@ from daemon.recording.process.protocol import (
     Forgotten,
     FromRecorder,
     Noted,
+    Others,
     Record,
     Stop,
     ToRecorder,
@@ -144,6 +145,8 @@ class _RecorderProcess:
             recorder.note(message.source, message.at, message.cause, message.detail)
         elif isinstance(message, Claimed):
             recorder.claim(message.source, message.claim)
+        elif isinstance(message, Others):
+            recorder.explain(message.absence)
         elif isinstance(message, Stop):
             self._is_stopping = True
 
