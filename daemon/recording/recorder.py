@@ -164,14 +164,16 @@ class Recorder:
         """Take what has come, and write what is due."""
         now, now_boot = self._clock.utc_ns(), self._boottime()
         self._watch_clock(now, now_boot)
-        for source in self._sources.values():
+        sources, tries = self._sources.values(), self.trouble is not None  # to know whether all can be written again
+        due = [source for source in sources if tries or source.is_due(now_boot)]
+        for source in due:
             source.take(now_boot)
         self._take_tracks()
         to = self._opened(now, now_boot)
         if to is None:
             return
         try:
-            for source in self._sources.values():
+            for source in due:
                 for clip in source.turn(to, now_boot):
                     self._on_clip(source, clip, True)
             if now_boot >= self._books_at:

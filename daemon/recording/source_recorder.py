@@ -29,6 +29,8 @@ _STALL_PERIODS = 4
 _IDLE_NS = 10_000_000_000  # a file that gets nothing for so long is closed
 _FULL_SHARE = 0.7  # of a ring: what no event wants yet goes, although one might
 _READ_BYTES = 32 << 20  # of one ring in a turn
+_DUE_NS = 1_100_000_000  # packets wait so long, and then a whole chunk is there as a rule,
+_DUE_SHARE = 0.2  # or until they fill so much of a ring
 
 
 class Settings(msgspec.Struct, frozen=True, array_like=True):
@@ -125,6 +127,7 @@ class SourceRecorder:
         self.clips = Clips(settings.pre, settings.post, settings.longest, known.clips if known else None)
         self._held: deque[_Held] = deque()
         self._skip_below = 0  # packets before it are in files
+        self._due_boot = 0  # ns
         self.tracks = TrackPlacer(source, same_stream=settings.same_stream, tracking=settings.tracking)
 
     # --- what others say -------------------------------------------------------------------------------------------
@@ -173,16 +176,24 @@ class SourceRecorder:
 
     # --- a turn ----------------------------------------------------------------------------------------------------
 
+    def is_due(self, now_boot: int) -> bool:
+        """Whether a turn is worth its while."""
+        return now_boot >= self._due_boot or self._has_come_much
+
     def take(self, now_boot: int) -> None:
         """Take what is in the ring, without touching the store."""
+        is_much = self._has_come_much
         for record in self._ring.read(self._at, _READ_BYTES):
             if items := self._assembler.add(record):
                 self._hold(items)
             self._at = record.end
-        self._hold(self._assembler.cut())
-        waits = self._assembler.pending_boot
-        if waits is not None and now_boot - waits > max(_STALL_NS, _STALL_PERIODS * self._assembler.place.period):
+        waits, last = self._assembler.waits_since, self._assembler.waiting_boot
+        if waits is not None and (is_much or now_boot - waits >= _DUE_NS):
+            self._hold(self._assembler.cut())
+        if last is not None and now_boot - last > max(_STALL_NS, _STALL_PERIODS * self._assembler.place.period):
             self._hold(self._assembler.flush())
+        waits = self._assembler.waits_since
+        self._due_boot = (now_boot if waits is None else waits) + _DUE_NS
 
     def turn(self, to: OpenStore, now_boot: int) -> list[Clip]:
         """Write and release what is due.
@@ -249,6 +260,10 @@ class SourceRecorder:
         self._ring.close()
 
     # --- decisions -------------------------------------------------------------------------------------------------
+
+    @property
+    def _has_come_much(self) -> bool:
+        return self._ring.head - self._at > _DUE_SHARE * self._room
 
     def _hold(self, items: Iterable[Chunk | Break]) -> None:
         for item in items:
