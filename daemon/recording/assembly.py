@@ -146,6 +146,14 @@ class Assembler:
         """When the first of them came; None if none waits."""
         return self._waiting.moments[0].boot if self._waiting.moments else None
 
+    def seen_at(self, session: str, pts: int) -> int | None:
+        """When a picture came, BOOTTIME ns, by those that wait; None if none of its session does."""
+        packets, moments = self._waiting
+        if not packets or self._now.stream is None or self._now.stream.session != session:
+            return None
+        first = packets[0].pts
+        return moments[0].boot + pts - (moments[0].dts if first is None else first)
+
     def _follows(self, packet: PacketRecord) -> bool:
         """Take a packet that completes nothing, as nearly all are; False for any other, of which nothing is done."""
         dts, boot = packet.dts, packet.boot

@@ -17,6 +17,7 @@ from daemon.recording.clips import Claim, Clip
 from daemon.recording.errors import StoreError
 from daemon.recording.open_store import OpenStore, Troubles, open_store
 from daemon.recording.retention import Rules
+from daemon.recording.source_files import keep_books
 from daemon.recording.source_recorder import Account, Settings, SourceRecorder
 from daemon.recording.tracks.intake import TrackIntake
 
@@ -151,7 +152,7 @@ class Recorder:
         if known is None:
             return
         try:
-            clip = known.claim(claim, self._to)
+            clip = known.claim(claim, self._to, self._boottime())
         except StoreError as error:
             self._fail(error)
             return
@@ -303,8 +304,7 @@ class Recorder:
 
     def _keep_books(self, to: OpenStore, now: int, now_boot: int) -> None:
         to.follow_index()
-        for source in self._sources.values():
-            source.keep_books(to, now)
+        keep_books(to, [source.files for source in self._sources.values()], now)
         if self._absence is not None:
             note_absent(to, self._absence, self._sources, now)
         to.retention.run(now, ages=now_boot >= self._distrusted_until)

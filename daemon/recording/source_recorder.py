@@ -108,6 +108,7 @@ class SourceRecorder:
         boot_id: of the machine's.
 
     Attributes:
+        files: what it has written.
         clips: what events want.
         tracks: what was seen in the pictures.
     """
@@ -118,7 +119,7 @@ class SourceRecorder:
         self._room = os.fstat(ring).st_size - HEAD_BYTES
         known = _decode(self._ring.state) if self._ring.state else None
         self._ring_id = known.ring if known else secrets.token_hex(4)
-        self._files = SourceFiles(source, known.covered if known else None, f"{instance}.{self._ring_id}", boot_id)
+        self.files = SourceFiles(source, known.covered if known else None, f"{instance}.{self._ring_id}", boot_id)
         self._at = self._tail = self._ring.tail
         self._place = known.place if known else Place()  # at the tail
         self._assembler = Assembler(msgspec.structs.replace(self._place))
@@ -134,7 +135,7 @@ class SourceRecorder:
 
     @property
     def source(self) -> str:
-        return self._files.source
+        return self.files.source
 
     @property
     def max_bytes(self) -> int | None:
@@ -142,13 +143,13 @@ class SourceRecorder:
 
     def begin(self, to: OpenStore, now: int) -> None:
         """The store is open, perhaps again."""
-        self._skip_below = max(self._skip_below, self._files.begin(to, now))
+        self._skip_below = max(self._skip_below, self.files.begin(to, now))
         self._commit()
         self.tracks.begin(to, now, self._instance, self._boot_id)
 
     def let_go(self) -> None:
         """The store is not to be touched any more."""
-        self._files.detach()
+        self.files.detach()
         self.tracks.let_go()
 
     def configure(self, settings: Settings) -> None:
@@ -158,16 +159,17 @@ class SourceRecorder:
 
     def note(self, at: int, cause: Cause, detail: str | None) -> None:
         """Nothing comes from then on; UTC ns."""
-        self._files.note(at, cause, detail)
+        self.files.note(at, cause, detail)
 
-    def claim(self, claim: Claim, to: OpenStore | None) -> Clip:
+    def claim(self, claim: Claim, to: OpenStore | None, now_boot: int) -> Clip:
         """An event wants what is around it; what is written already is marked."""
+        self.take(now_boot)
         offset = self._assembler.place.offset or 0
         clip = self.clips.add(claim.event, self._seen_at(claim, offset))
         if to is not None and self._settings.continuous:
             begin, end = clip.begin + offset, clip.end + offset
-            self._files.claim(begin, end)
-            to.claim(self.source, begin, end, self._files.path)
+            self.files.claim(begin, end)
+            to.claim(self.source, begin, end, self.files.path)
         return clip
 
     def utc_of(self, boot: int) -> int:
@@ -208,17 +210,13 @@ class SourceRecorder:
             while self._held and self._decide(to, now_boot):
                 self._pass()
             if not self._held and now_boot - self._place.end_boot > _IDLE_NS:
-                self._files.close(to, "stalled")
+                self.files.close(to, "stalled")
         finally:
             self._commit()
         first = self._held[0].item if self._held else None
         decided = first.begin_boot if isinstance(first, Chunk) else now_boot
-        self.tracks.turn(to, now_boot, min(decided, self._assembled_boot(now_boot)), self._files.path)
+        self.tracks.turn(to, now_boot, min(decided, self._assembled_boot(now_boot)), self.files.path)
         return list(self.clips.take_over(min(decided, now_boot - _SETTLED_NS)))
-
-    def keep_books(self, to: OpenStore, now: int) -> None:
-        """Every few seconds."""
-        self._files.keep_books(to, now)
 
     def finish(self, to: OpenStore, now: int, cause: Cause, detail: str, at: int) -> list[Clip]:
         """The last turn: write what is wanted, and close the file.
@@ -239,16 +237,16 @@ class SourceRecorder:
                 self._decide(to, None)
                 self._pass()
         finally:
-            self._files.close(to, cause if cause in LASTING else "stopped")
-            self._files.note(min(at, now), cause, detail)
+            self.files.close(to, cause if cause in LASTING else "stopped")
+            self.files.note(min(at, now), cause, detail)
             self._commit()
-            self._files.keep_books(to, now + 1)
+            self.files.keep_books(to, now + 1)
         self.tracks.finish(to)
         return list(self.clips.take_over(None))
 
     def account(self, now: int) -> Account:
         """As of the last turn."""
-        recorded_ns, gap_ns, gap = self._files.figures(now)
+        recorded_ns, gap_ns, gap = self.files.figures(now)
         waiting = self._ring.head - self._tail
         counts = self._written, self._released, dict(self._lost), waiting, recorded_ns, gap_ns
         return Account(self.source, *counts, gap.cause if gap else None, gap.detail if gap else None)
@@ -263,7 +261,7 @@ class SourceRecorder:
 
     @property
     def _has_come_much(self) -> bool:
-        return self._ring.head - self._at > _DUE_SHARE * self._room
+        return bool(self._ring.head - self._at > _DUE_SHARE * self._room)
 
     def _hold(self, items: Iterable[Chunk | Break]) -> None:
         for item in items:
@@ -298,8 +296,8 @@ class SourceRecorder:
         if now_boot is not None and not self._may_go(now_boot, end_boot, is_whole=is_whole):
             return False
         self._released += len(item.samples)
-        self._files.close(to, "no_event")
-        self._files.note(item.begin, "no_event")
+        self.files.close(to, "no_event")
+        self.files.note(item.begin, "no_event")
         return True
 
     def _may_go(self, now_boot: int, end_boot: int, *, is_whole: bool) -> bool:
@@ -317,28 +315,28 @@ class SourceRecorder:
         return end, False
 
     def _break(self, to: OpenStore, item: Break) -> None:
-        self._files.close(to, item.cause or "stream")
+        self.files.close(to, item.cause or "stream")
         if item.cause is None:
             return
         cause, detail = item.cause, item.detail
         if cause == "clock":
-            self._files.set_clock(item.at, detail)
+            self.files.set_clock(item.at, detail)
             return
         if cause == "disk_slow":
             cause, detail = to.trouble_at(item.at) or (cause, detail)
         elif cause == "network":
-            self._files.begin_timeline()
-        self._files.note(item.at, cause, detail)
+            self.files.begin_timeline()
+        self.files.note(item.at, cause, detail)
         if item.packets:
             self._lost[cause] += item.packets
 
     def _write(self, to: OpenStore, chunk: Chunk) -> None:
         claimed = self.clips.wants(chunk.begin_boot, chunk.end_boot)
-        if self._files.write(to, chunk, claimed=claimed):
+        if self.files.write(to, chunk, claimed=claimed):
             self._written += len(chunk.samples)
             self.clips.note_written(chunk.begin_boot, chunk.end_boot)
-            if head := self._files.head:
-                self.tracks.note_written(self._files.path or "", head, chunk)
+            if head := self.files.head:
+                self.tracks.note_written(self.files.path or "", head, chunk)
         else:
             self._lost["codec"] += len(chunk.samples)
 
@@ -350,7 +348,10 @@ class SourceRecorder:
             chunk = row.item
             if isinstance(chunk, Chunk) and chunk.stream.session == claim.session:
                 return chunk.begin_boot + claim.pts - chunk.samples[0].pts
-        utc = self._files.utc_of(claim.session, claim.pts)
+        waiting = self._assembler.seen_at(claim.session, claim.pts)
+        if waiting is not None:
+            return waiting
+        utc = self.files.utc_of(claim.session, claim.pts)
         return (claim.at if utc is None else utc) - offset
 
     def _assembled_boot(self, now_boot: int) -> int:
@@ -364,5 +365,5 @@ class SourceRecorder:
         if self._ring.state and self._tail == self._ring.tail and not self.clips.open:
             return
         counts = self._written, self._released, dict(self._lost)
-        progress = _Progress(self._ring_id, self._place, self._files.covered, *counts, self.clips.state)
+        progress = _Progress(self._ring_id, self._place, self.files.covered, *counts, self.clips.state)
         self._ring.commit(self._tail, _encode(progress))

@@ -57,7 +57,8 @@ def recorder(options: RecorderOptions) -> RecorderFound:
     """Run and measure."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.folder)))
-        stream = clip(folder, "h264", seconds=1).stream
+        camera = clip(folder, "h264", seconds=1)
+        stream = camera.stream
         rules = Rules(continuous_ns=_LONG_NS, events_ns=_LONG_NS)
         place = StorePlace(str(folder / "store"), must_be_mount=False, rules=rules)
         clock = ManualClock()
@@ -68,7 +69,8 @@ def recorder(options: RecorderOptions) -> RecorderFound:
         writers = [stack.enter_context(closing(RingWriter(ring.fd))) for ring in rings]
         for name, ring in zip(names, rings):
             tested.record(name, _SETTINGS, ring.fd)
-        pictures = [_picture(kind, options.packet_bytes) for kind in (0x41, 0x65)]
+        other, key_picture = (next(row.data for row in camera.samples if row.key == key) for key in (False, True))
+        pictures = [_longer(bytes(data), options.packet_bytes) for data in (other, key_picture)]
         begin, used, counted, number = clock.monotonic_ns(), 0.0, 0, 0
         while number < (options.seconds + _WARM_UP_S) * _FPS:
             is_warm = number >= _WARM_UP_S * _FPS
@@ -91,6 +93,7 @@ def _put(writers: Sequence[RingWriter], info: PacketInfo, data: bytes, clock: Ma
         writer.put_packet("5e551071", info, data, boot=clock.monotonic_ns(), utc=clock.utc_ns())
 
 
-def _picture(kind: int, size: int) -> bytes:
-    chance = random.Random(kind)
-    return bytes([0, 0, 0, 1, kind]) + bytes(chance.randrange(1, 256) for _ in range(size - 5))
+def _longer(picture: bytes, size: int) -> bytes:
+    """A picture whose last unit goes on with bytes that mean nothing."""
+    chance = random.Random(size)
+    return picture + bytes(chance.randrange(1, 256) for _ in range(size - len(picture)))
