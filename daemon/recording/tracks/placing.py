@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -42,7 +42,7 @@ class Origin(msgspec.Struct):
     left: int
 
 
-class _Waiting(NamedTuple):
+class _Waiting(msgspec.Struct, frozen=True, eq=False, gc=False):
     item: Stored
     boot: int  # ns, when it was handed over
     origin: Origin
