@@ -92,8 +92,9 @@ class FragmentWriter:
         Times of decoding never go back, those of pictures stay.
         """
         base, last = self._base, samples[-1]
-        shown = self._init.ticks([sample.pts for sample in samples])
-        due = self._init.ticks([*(sample.dts for sample in samples), last.dts + last.duration])
+        pts, dts = [sample.pts for sample in samples], [sample.dts for sample in samples]
+        due = self._init.ticks([*dts, last.dts + last.duration])
+        shown = due[:-1] if pts == dts else self._init.ticks(pts)
         ends = [*accumulate((max(0, time - base) for time in due), max)]
         durations = [end - begin for begin, end in pairwise(ends)]
         return ends[0], durations, [picture - base - at for picture, at in zip(shown, ends)]
