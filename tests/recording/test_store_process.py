@@ -62,7 +62,7 @@ def test_a_source_that_is_switched_off_while_its_recorder_is_down_is_off_since_t
         wait_until(lambda: pid not in process.pids, "it is down")
         at = SystemClock().utc_ns() + 3 * SECOND  # as the clip is longer than it took to come
         process.forget("door", "off", "it was switched off", at)
-        wait_until(lambda: process.figures.cause is None and not process.figures.accounts, "it has begun again")
+        wait_until(lambda: [gap.cause for gap in stored.gaps("door")[-1:]] == ["off"], "it has begun again")
     (files,) = stored.packets("door").values()
     assert len(files) == len(camera.samples)
     (*_, last) = stored.gaps("door")

@@ -340,9 +340,10 @@ def _track_units(bits: Integers, corners: npt.NDArray[np.float32]) -> tuple[Inte
     Args:
         bits, corners: the same numbers.
     """
-    units = np.rint(corners.astype(np.float64) * GRID_UNITS)
+    with np.errstate(invalid="ignore"):  # of corners that are no numbers, or far away
+        units = np.rint(corners.astype(np.float64) * GRID_UNITS).astype(np.int64)
     if ((units / GRID_UNITS).astype(np.float32).view(np.int32) == corners.view(np.int32)).all():
-        return units.astype(np.int64), True
+        return units, True
     return _ordered(bits), False
 
 
