@@ -22,6 +22,7 @@ from daemon.sources.bitstream import Bitstream
 from tests.recording.rig import DAY, EVENTS, SECOND, Rig
 from tests.support.events import logged
 from tests.support.recorded import Clip, clip, units
+from tests.support.stored import Stored
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,21 @@ def test_files_that_a_killed_recorder_had_only_begun_go(tmp_path: Path, camera: 
     other.unlink()
     assert rig.shape() == [("recorded", 25.0)]
     assert [*rig.packets()] == sent(camera, rig.put)
+
+
+@pytest.mark.parametrize("begun", [b"", b"lookTRK\1\x90"])
+def test_boxes_that_a_killed_recorder_had_only_begun_go(tmp_path: Path, camera: Clip, begun: bytes) -> None:
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.kill()
+    (written,) = (tmp_path / "store" / "door").glob("*/*.mp4")
+    boxes = written.with_suffix(".trk")
+    boxes.write_bytes(begun)
+    rig.start()
+    rig.recorder.turn()
+    rig.finish()
+    assert not boxes.exists()
+    Stored(tmp_path / "store").check_sound()
 
 
 def test_a_source_that_is_added_again_begins_anew(tmp_path: Path, camera: Clip) -> None:
