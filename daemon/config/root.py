@@ -12,6 +12,7 @@ from daemon.config.events import EventsConfig, check_events
 from daemon.config.http import DashboardConfig, HttpConfig, check_dashboard, check_http
 from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig, check_names
 from daemon.config.models import SINGLE, check_model_name, check_model_names, choice_of
+from daemon.config.otlp import OtlpConfig, check_otlp
 from daemon.config.publisher import PublisherConfig, check_publisher
 from daemon.config.recording import RecordConfig, check_playback, check_record
 from daemon.config.section import Seconds, Section
@@ -97,6 +98,8 @@ class Config(Section, frozen=True, kw_only=True):
     """the page, `lookout dashboard` or `lookout run --dashboard`: docs/dashboard.md"""
     record: RecordConfig = RecordConfig()
     """video of cameras on disk, as they send it: docs/recording.md"""
+    otlp: OtlpConfig = OtlpConfig()
+    """traces of chosen frames, for OpenTelemetry: docs/tracing.md"""
     fleet: FleetConfig = FleetConfig()
     """several daemons, on one host or many, share their sources: docs/fleet.md"""
     batch: BatchConfig = BatchConfig()
@@ -197,6 +200,7 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     check_http(config.http)
     check_dashboard(config.dashboard)
     check_record(config.record)
+    check_otlp(config.otlp)
     check_playback(config.record, config.http)
     return config
 
