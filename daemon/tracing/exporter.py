@@ -81,11 +81,14 @@ class Exporter(ThreadPart):
 
     Args:
         on_sent: called with the published frames whose traces the collector has taken, all of their spans.
+
+    Attributes:
+        settings: as given.
     """
 
     def __init__(self, settings: Settings, on_sent: OnSent | None, runtime: Runtime) -> None:
         super().__init__("traces", runtime, is_vital=False)
-        self._settings, self._on_sent = settings, on_sent
+        self.settings, self._on_sent = settings, on_sent
         tls = ssl.create_default_context() if settings.is_https else None
         self._connection = HttpConnection(settings.address, tls, max_answer=_MAX_ANSWER)
         self._lock = threading.Lock()
@@ -105,6 +108,12 @@ class Exporter(ThreadPart):
                 self._dropped["queue_full"] += 1
             self._queue.append(record)
 
+    @property
+    def waiting(self) -> list[Record]:
+        """Those that are not sent yet, the oldest first."""
+        with self._lock:
+            return [*self._batch.records, *self._queue]
+
     def figures(self, *, limit: int) -> ExporterFigures:
         """
         Args:
@@ -115,7 +124,7 @@ class Exporter(ThreadPart):
             return ExporterFigures(self._sent, waiting, {**self._dropped, "limit": limit}, self._rejected)
 
     def work(self, pulse: Pulse) -> None:
-        log.info("traces are sent", endpoint=self._settings.shown, every=self._settings.every)
+        log.info("traces are sent", endpoint=self.settings.shown, every=self.settings.every)
         pulse.rest()  # nothing waits for it, and each call has a limit
         pause_s = _GATHER_S
         while not self._clock.wait(self.ending, pause_s):
@@ -147,8 +156,8 @@ class Exporter(ThreadPart):
         if not batch.records and not self._take():
             return _GATHER_S
         try:
-            headers = {**self._settings.current_headers(), **_HEADERS}
-            request = HttpRequest("POST", self._settings.path, batch.body, headers)
+            headers = {**self.settings.current_headers(), **_HEADERS}
+            request = HttpRequest("POST", self.settings.path, batch.body, headers)
             answer = self._connection.exchange(request, until)
         except (OSError, HTTPException, ValueError) as error:  # ValueError: a host that is no name, a line of headers
             return self._try_again(reason_of(error))
@@ -168,7 +177,7 @@ class Exporter(ThreadPart):
             self._batch.records = records
         self._batch.tries = 0
         if records:
-            self._batch.body = gzip.compress(request_of(records, self._settings.resource), 5)
+            self._batch.body = gzip.compress(request_of(records, self.settings.resource), 5)
         return bool(records)
 
     def _note_sent(self, answer: HttpAnswer) -> None:
@@ -183,7 +192,7 @@ class Exporter(ThreadPart):
             self._note_trouble(f"it has rejected {rejected} spans")
         elif self._is_in_trouble:
             self._is_in_trouble = False
-            log.info("traces are sent again", endpoint=self._settings.shown)
+            log.info("traces are sent again", endpoint=self.settings.shown)
 
     def _try_again(self, reason: str, asked: str = "") -> float:
         """Keep the batch for another time, unless it was tried often; returns the pause, s."""
@@ -211,7 +220,7 @@ class Exporter(ThreadPart):
         figures = self.figures(limit=0)
         dropped = sum(figures.dropped.values())
         log.warning(
-            "traces do not reach the collector", endpoint=self._settings.shown, reason=reason,
+            "traces do not reach the collector", endpoint=self.settings.shown, reason=reason,
             waiting=figures.waiting, dropped=dropped,
         )  # fmt: skip
 
@@ -226,7 +235,7 @@ class Exporter(ThreadPart):
             self._dropped["shutdown"] += len(self._queue)
             self._queue.clear()
         if lost := sum(self._dropped.values()):
-            log.warning("traces were lost", endpoint=self._settings.shown, dropped=lost, sent=self._sent)
+            log.warning("traces were lost", endpoint=self.settings.shown, dropped=lost, sent=self._sent)
 
 
 _HEADERS = {

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SECOND_NS = 1_000_000_000
 _MAX_A_SECOND = 10
 _FOR_SAMPLED = 2  # of them, which slow frames leave
-_FOR_DROPPED = 4  # likewise, which published frames leave while dropped ones have to wait
+_FOR_DROPPED = 4  # likewise, for dropped frames while both kinds have to wait
 _ASKED_FOR = 1 + CAUSES.index("rate_limit")
 
 
@@ -47,6 +47,7 @@ class Tracing:
         self._until_next = self._gap()
         self._drops_wait = False
         self._left_out = self._dropped_left_out = 0  # each written by one thread
+        self._seen_left_out = 0
 
     def choose(self, result: Result, latency: Latency) -> str | None:
         """The `traceparent` of a frame that is about to be sent; None for one that is not traced."""
@@ -80,7 +81,9 @@ class Tracing:
             return
         now_ns, chosen = self._clock.monotonic_ns(), 0
         offset_ns = self._clock.utc_ns() - now_ns
-        for place in islice(_rarest_first(lost["dropped"]), _MAX_A_SECOND):
+        published_wait, self._seen_left_out = self._left_out > self._seen_left_out, self._left_out
+        most = _FOR_DROPPED if published_wait else _MAX_A_SECOND
+        for place in islice(_rarest_first(lost["dropped"]), most):
             if not self._budget.take(now_ns, _MAX_A_SECOND):
                 break
             chosen += 1
