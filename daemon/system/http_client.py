@@ -50,14 +50,13 @@ class HttpConnection:
 
     Args:
         address: host and port.
-        max_answer: bytes; a larger answer is an HTTPException.
 
     Raises (all but interrupt and close):
         OSError, HTTPException: the connection is closed then.
     """
 
-    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, *, max_answer: int = _MAX_ANSWER) -> None:
-        self.address, self._tls, self._max_answer = address, tls, max_answer
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
+        self.address, self._tls = address, tls
         self._http: _Http | None = None
         self._stream: HTTPResponse | None = None
         self._is_interrupted = False
@@ -111,7 +110,7 @@ class HttpConnection:
     def _exchanged(self, request: HttpRequest, until: float) -> HttpAnswer:
         with self._closed_by_faults():
             answer = self._made(lambda: _left(until)).answer(request)
-            content = _content(answer, self._max_answer)
+            content = _content(answer)
             answer.close()  # or the connection takes no other request
             if answer.will_close:
                 self.close()
@@ -282,13 +281,13 @@ class _LimitedReader(RawIOBase):
         super().close()
 
 
-def _content(answer: HTTPResponse, most: int) -> bytes:
+def _content(answer: HTTPResponse) -> bytes:
     parts, size = [], 0
     while part := answer.read1(_CHUNK):
         parts.append(part)
         size += len(part)
-        if size > most:
-            raise HTTPException(f"an answer of more than {most} bytes")
+        if size > _MAX_ANSWER:
+            raise HTTPException(f"an answer of more than {_MAX_ANSWER} bytes")
     if answer.length:
         raise IncompleteRead(b"", answer.length)
     return b"".join(parts)
