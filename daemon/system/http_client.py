@@ -1,15 +1,16 @@
 """HTTP with one deadline for a whole call: for connection, TLS, request, and each byte of the answer.
 
 A server that sends a byte now and then gets no more time than one that is silent. Only the lookup of a name has no
-limit. Nothing here follows a redirect or uses a proxy.
+limit, unless the caller looks it up. Nothing here follows a redirect or uses a proxy.
 """
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
@@ -45,6 +46,32 @@ class HttpAnswer(NamedTuple):
     content: bytes
 
 
+_Limit = Callable[[socket.socket], None]
+SocketAddress = tuple[socket.AddressFamily, tuple[Any, ...]]  # as `socket.connect` takes it
+
+
+def system_lookup(host: str, port: int, left_s: float) -> Sequence[SocketAddress]:  # noqa: ARG001 - it has no limit
+    """The addresses of a name, in the system's order.
+
+    Raises:
+        OSError: it is unknown, or nobody can say.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, address) for family, *_, address in found]
+
+
+class Reach(NamedTuple):
+    """How a server is reached, and how much it may say.
+
+    Attributes:
+        lookup: the addresses of host and port, in so many seconds; those are connected to, one after the other.
+        answer_bytes: of an answer with its head, about; None: a content of 256 MiB.
+    """
+
+    lookup: Callable[[str, int, float], Sequence[SocketAddress]] = system_lookup
+    answer_bytes: int | None = None
+
+
 class HttpConnection:
     """Made at the first request, and kept. One thread uses it at a time; any thread may interrupt it.
 
@@ -55,20 +82,34 @@ class HttpConnection:
         OSError, HTTPException: the connection is closed then.
     """
 
-    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
-        self.address, self._tls = address, tls
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, reach: Reach | None = None) -> None:
+        self.address, self._tls, self._reach = address, tls, reach or Reach()
         self._http: _Http | None = None
         self._stream: HTTPResponse | None = None
         self._is_interrupted = False
 
-    def exchange(self, request: HttpRequest, until: float) -> HttpAnswer:
+    def open(self, until: float) -> None:
+        """Connect, if it is not."""
+        with self._closed_by_faults():
+            self._made(lambda: _left(until))
+
+    def drop_stale(self) -> None:
+        """Close a kept connection that the server has closed, or that has something which nobody asked for."""
+        with suppress(OSError):
+            poll = select.poll()
+            poll.register(self.raw_socket, select.POLLIN)
+            if poll.poll(0):
+                self.close()
+
+    def exchange(self, request: HttpRequest, until: float, *, repeats: bool = True) -> HttpAnswer:
         """The answer, whatever its status. Where the server has closed the kept connection, the request is sent again
         over another one.
 
         Args:
             until: by `time.monotonic`.
+            repeats: False: the request is sent once at most, because the server may have taken it before it closed.
         """
-        if self._http is not None:
+        if self._http is not None and repeats:
             with suppress(ConnectionError, HTTPException, ssl.SSLError):
                 return self._exchanged(request, until)
         return self._exchanged(request, until)
@@ -96,7 +137,7 @@ class HttpConnection:
         return self._http.end
 
     def interrupt(self) -> None:
-        """End a call that hangs; it takes no time. One that still connects goes on until its limit."""
+        """End a call that hangs; it takes no time. One that still looks up a name goes on until its limit."""
         self._is_interrupted = True
         with suppress(OSError):  # it is closed already
             socket.socket.shutdown(self.raw_socket, socket.SHUT_RDWR)  # below TLS, whose reader has the rest
@@ -117,7 +158,7 @@ class HttpConnection:
             return HttpAnswer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
 
     def _made(self, left: Callable[[], float]) -> _Http:
-        http = self._http = self._http or _Http(self.address, self._tls)
+        http = self._http = self._http or _Http(self.address, self._tls, self._reach)
         http.limit(left)
         if http.sock is None and not self._is_interrupted:
             http.connect()
@@ -207,12 +248,12 @@ class _Http(HTTPConnection):
         end: the socket; a response may take it over.
     """
 
-    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, reach: Reach) -> None:
         self.default_port = 443 if tls else 80  # which the header Host leaves out
         super().__init__(*address)
-        self._tls = tls
+        self._tls, self._lookup = tls, reach.lookup
         self.end: socket.socket | None = None
-        self.response_class = partial(_Response, self._set_limit)  # type: ignore[assignment]
+        self.response_class = partial(_Response, self._set_limit, reach.answer_bytes)  # type: ignore[assignment]
 
     def limit(self, left: Callable[[], float]) -> None:
         self._left = left
@@ -246,13 +287,18 @@ class _Http(HTTPConnection):
 
     def _connected(self) -> socket.socket:
         """Each address of the name gets an equal share of the time."""
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        for others, (*_, address) in zip(reversed(range(len(found))), found):
+        found = self._lookup(self.host, self.port, self._left())
+        for others, (family, address) in zip(reversed(range(len(found))), found):
+            end = self.end = socket.socket(family, socket.SOCK_STREAM)  # an interruption ends a connection that hangs
             try:
-                return socket.create_connection((str(address[0]), self.port), self._left() / (others + 1))
+                end.settimeout(self._left() / (others + 1))
+                end.connect(address)
             except OSError:
+                end.close()
                 if not others:
                     raise
+            else:
+                return end
         raise OSError(f"{self.host} has no address")
 
     def _set_limit(self, end: socket.socket) -> None:
@@ -260,21 +306,26 @@ class _Http(HTTPConnection):
 
 
 class _Response(HTTPResponse):
-    def __init__(self, limit: Callable[[socket.socket], None], sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, limit: _Limit, most: int | None, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
-        self.fp = BufferedReader(_LimitedReader(limit, sock, self.fp.detach()))
+        self.fp = BufferedReader(_LimitedReader(limit, most, sock, self.fp.detach()))
 
 
 class _LimitedReader(RawIOBase):
-    def __init__(self, limit: Callable[[socket.socket], None], end: socket.socket, source: RawIOBase) -> None:
-        self._limit, self._end, self._source = limit, end, source
+    def __init__(self, limit: _Limit, most: int | None, end: socket.socket, source: RawIOBase) -> None:
+        self._limit, self._most, self._end, self._source = limit, most, end, source
+        self._size = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
         self._limit(self._end)
-        return self._source.readinto(buffer)
+        count = self._source.readinto(buffer)
+        self._size += count or 0
+        if self._most is not None and self._size > self._most:
+            raise HTTPException(f"an answer of more than {self._most} bytes")
+        return count
 
     def close(self) -> None:
         self._source.close()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from http.client import IncompleteRead
+from http.client import HTTPException, IncompleteRead
 from time import monotonic
 from typing import Any
 
 import pytest
 
-from daemon.system.http_client import HttpAnswer, HttpClient, HttpConnection, HttpRequest, fetch
+from daemon.system.http_client import HttpAnswer, HttpClient, HttpConnection, HttpRequest, Reach, SocketAddress, fetch
 
 HEAD = b"HTTP/1.1 200 OK\r\nX-Kind: one\r\n"
 ASK = HttpRequest("GET", "/x")
@@ -234,3 +235,88 @@ def test_the_next_address_of_a_name_has_its_share_of_the_time(monkeypatch: pytes
         monkeypatch.setattr(socket, "getaddrinfo", resolved)
         answer = asked(("camera", server.address[1]), 3)
     assert answer.content == b"1"
+
+
+def test_a_caller_looks_up_names_and_is_told_how_long_it_may() -> None:
+    lookups: list[tuple[str, int, float]] = []
+
+    def lookup(host: str, port: int, left_s: float) -> list[SocketAddress]:
+        lookups.append((host, port, left_s))
+        return [(socket.AF_INET, server.address)]
+
+    with served(full) as server:
+        connection = HttpConnection(("camera.example", 80), None, Reach(lookup))
+        assert connection.exchange(ASK, monotonic() + LONG_S).content == b"1"
+        connection.close()
+    ((host, port, left_s),) = lookups
+    assert (host, port) == ("camera.example", 80)
+    assert 0 < left_s <= LONG_S
+
+
+def endless_head(server: Server, end: socket.socket) -> None:
+    end.sendall(b"HTTP/1.1 200 OK\r\n")
+    while not server.ending.is_set():
+        end.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" if server.requests % 2 else b"X: %s\r\n" % bytes(1000))
+
+
+def endless_content(server: Server, end: socket.socket) -> None:
+    end.sendall(HEAD + b"Content-Length: 1000000000\r\n\r\n")
+    while not server.ending.is_set():
+        end.sendall(bytes(65536))
+
+
+@pytest.mark.parametrize("answer", [endless_head, endless_content])
+def test_an_answer_has_no_more_bytes_than_the_caller_takes(answer: Answer) -> None:
+    with served(answer) as server:
+        connection = HttpConnection(server.address, None, Reach(answer_bytes=1 << 16))
+        with pytest.raises(HTTPException):
+            connection.exchange(ASK, monotonic() + LONG_S)
+
+
+def test_a_request_that_may_not_be_repeated_is_sent_once() -> None:
+    def first(server: Server, end: socket.socket) -> None:
+        if server.requests == 1:
+            full(server, end)
+        else:
+            end.shutdown(socket.SHUT_RDWR)
+
+    with served(first) as server:
+        connection = HttpConnection(server.address, None)
+        connection.exchange(ASK, monotonic() + LONG_S)
+        with pytest.raises(ConnectionError):
+            connection.exchange(ASK, monotonic() + LONG_S, repeats=False)
+        assert server.requests == 2
+
+
+def test_a_connection_that_the_server_has_closed_meanwhile_is_dropped() -> None:
+    def one_each(server: Server, end: socket.socket) -> None:
+        full(server, end)
+        end.shutdown(socket.SHUT_RDWR)
+
+    with served(one_each) as server:
+        connection = HttpConnection(server.address, None)
+        connection.exchange(ASK, monotonic() + LONG_S)
+        select.select([connection.raw_socket], [], [], LONG_S)  # the end has come
+        connection.drop_stale()
+        assert connection.exchange(ASK, monotonic() + LONG_S, repeats=False).content == b"2"
+        connection.close()
+
+
+def test_a_connection_that_hangs_while_it_connects_is_interrupted() -> None:
+    with socket.socket() as full_queue, socket.socket() as filling, ThreadPoolExecutor(1) as pool:
+        full_queue.bind(("127.0.0.1", 0))
+        full_queue.listen(0)
+        filling.connect(full_queue.getsockname())
+        looked_up = threading.Event()
+
+        def lookup(*_: object) -> list[SocketAddress]:
+            looked_up.set()
+            return [(socket.AF_INET, full_queue.getsockname())]
+
+        connection = HttpConnection(("camera", 80), None, Reach(lookup))
+        hanging = pool.submit(connection.open, monotonic() + LONG_S)
+        assert looked_up.wait(LONG_S)
+        while not hanging.done():  # again, where the thread was not yet there
+            connection.interrupt()
+        with pytest.raises(ConnectionError):
+            hanging.result()
