@@ -17,7 +17,7 @@ import structlog
 
 from daemon import __version__
 from daemon.lifecycle import ALL_ENDED, ThreadPart
-from daemon.system.http_client import HttpAnswer, HttpConnection, HttpRequest
+from daemon.system.http_client import HttpAnswer, HttpConnection, HttpRequest, Reach
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Pulse
 from daemon.tracing.record import Record, SentFrame
@@ -90,7 +90,7 @@ class Exporter(ThreadPart):
         super().__init__("traces", runtime, is_vital=False)
         self.settings, self._on_sent = settings, on_sent
         tls = ssl.create_default_context() if settings.is_https else None
-        self._connection = HttpConnection(settings.address, tls, max_answer=_MAX_ANSWER)
+        self._connection = HttpConnection(settings.address, tls, Reach(answer_bytes=_MAX_ANSWER))
         self._lock = threading.Lock()
         self._queue: deque[Record] = deque()
         self._batch = _Batch()
@@ -132,8 +132,8 @@ class Exporter(ThreadPart):
         self._send_rest()
 
     def join(self, seconds: float) -> Sequence[str]:
-        """A request that hangs is cut off. A thread that looks up a name, or connects, is left behind: it holds nothing
-        of the daemon."""
+        """A request that hangs is cut off. A thread that looks up a name is left behind: it holds nothing of the
+        daemon."""
         if self.has_started:
             self._thread.join(min(seconds, _LAST_S))
             if self.is_alive():

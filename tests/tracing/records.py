@@ -29,7 +29,7 @@ def sent(chance: random.Random, ids: IdMaker, seq: int) -> SentFrame:
     work = Work("lane-0", chance.randrange(1, 65), detected, handed_over) if chance.random() < 0.9 else None
     total = handed_over - captured + chance.randrange(1 << 20)
     named = chance.random() < 0.5
-    model = Model("yolo \"x\"\n", "0" * 12, "fp16", "cuda", "people" if named else "")
+    model = Model('yolo "x"\n', "0" * 12, "fp16", "cuda", "people" if named else "")
     return SentFrame(
         ids.ids(source, seq, captured, is_sent=True), chance.choice(("sampled", "slow")), chance.randrange(1 << 60),
         source, "session", seq, captured, captured + taken, StageTimes(preprocess, infer, postprocess),

@@ -96,7 +96,12 @@ def test_traces_arrive(collector: Collector) -> None:
 def in_turn(*answers: Respond) -> Respond:
     """The first answers of a collector, and the last one from then on."""
     left = [*answers]
-    return lambda request: (left.pop(0) if len(left) > 1 else left[0])(request)
+
+    def respond(request: Request) -> None:
+        chosen = left.pop(0) if len(left) > 1 else left[0]
+        chosen(request)
+
+    return respond
 
 
 def says(status: int, content: bytes = b"", **headers: str) -> Respond:
@@ -142,9 +147,17 @@ def test_spans_that_are_not_taken_are_counted(collector: Collector, count: str) 
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"\xff\x00", b"[1]", b'{"partialSuccess": null}', b'{"partialSuccess": {"rejectedSpans": "x"}}',
-                b'{"partialSuccess": {"rejectedSpans": -5}}']
-)  # fmt: skip
+    "content",
+    [
+        b"",
+        b"{}",
+        b"\xff\x00",
+        b"[1]",
+        b'{"partialSuccess": null}',
+        b'{"partialSuccess": {"rejectedSpans": "x"}}',
+        b'{"partialSuccess": {"rejectedSpans": -5}}',
+    ],
+)
 def test_an_answer_that_says_nothing_is_a_success(collector: Collector, content: bytes) -> None:
     collector.respond = says(200, content)
     with running(collector.url, records(5, 1)) as it:
@@ -186,7 +199,7 @@ def test_a_collector_that_never_works_gets_each_trace_eight_times(collector: Col
     assert [row["event"] for row in logs if row["log_level"] == "info"][-1] == "traces are sent again"
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_nobody_there() -> None:
     with told() as logs, running(f"http://127.0.0.1:{free_port()}", records(5, 1)) as it:
         it.until(lambda figures: figures.dropped["unreachable"] == 5)
     assert any(row.get("reason") == "Connection refused" for row in logs)
@@ -214,7 +227,7 @@ def test_a_stop_sends_what_waits(collector: Collector) -> None:
 
 
 def test_a_handshake_that_never_comes_holds_nobody() -> None:
-    """The thread is left behind, with a limit of its own."""
+    """It is cut off."""
     with socket.create_server(("127.0.0.1", 0), backlog=1) as deaf:
         it = Running(f"https://127.0.0.1:{deaf.getsockname()[1]}")
         it.give(records(5, 1))
@@ -229,7 +242,12 @@ def test_a_handshake_that_never_comes_holds_nobody() -> None:
 def test_random_troubles_lose_nothing_unseen(collector: Collector) -> None:
     chance = random.Random(5)
     answers = [take, take, take, _close, _nonsense, says(503), says(429, Retry_After="2"), says(400), says(302)]
-    collector.respond = lambda request: chance.choice(answers)(request)
+
+    def respond(request: Request) -> None:
+        chosen = chance.choice(answers)
+        chosen(request)
+
+    collector.respond = respond
     with running(collector.url) as it:
         for seed in range(40):
             it.give(records(chance.randrange(90), seed))

@@ -17,9 +17,11 @@ CONFIG = "model: {path: m.onnx}\nsources: [{id: s, type: synthetic}]\n"
 BASE, OF_TRACES = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 
 
-def found(endpoint: str | None = None, headers_file: Path | None = None, **environment: str) -> Settings:
+def found(
+    endpoint: str | None = None, environment: dict[str, str] | None = None, headers_file: Path | None = None
+) -> Settings:
     config = OtlpConfig(endpoint=Url(endpoint) if endpoint else None, headers_file=headers_file)
-    made = settings_of(config, environment, "run-1")
+    made = settings_of(config, environment or {}, "run-1")
     assert made
     return made
 
@@ -44,7 +46,7 @@ def test_the_configuration_goes_before_the_environment(
     endpoint: str | None, environment: dict[str, str], address: tuple[str, int], path: str
 ) -> None:
     """The endpoint of traces is taken as it is; to the other one a path is added."""
-    made = found(endpoint, **environment)
+    made = found(endpoint, environment)
     assert (made.address, made.path) == (address, path)
 
 
@@ -70,7 +72,7 @@ def test_an_endpoint_that_is_none_is_refused(endpoint: str, reason: str) -> None
     assert "hunter2" not in str(error.value)
     for name in (BASE, OF_TRACES):
         with pytest.raises(ConfigError, match=f"^{name}: .*{reason}") as error:
-            found(**{name: endpoint})
+            found(None, {name: endpoint})
         assert "hunter2" not in str(error.value)
 
 
@@ -81,7 +83,9 @@ def test_keys_that_mean_nothing_are_refused(wrong: str) -> None:
 
 
 def test_settings_without_an_endpoint_are_a_mistake() -> None:
-    with pytest.raises(ConfigError, match="^otlp: has no endpoint: set otlp.endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT"):
+    with pytest.raises(
+        ConfigError, match=r"^otlp: has no endpoint: set otlp\.endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT"
+    ):
         found()
 
 
@@ -107,27 +111,29 @@ def test_the_environment_can_turn_it_off(value: str, works: bool) -> None:
 )
 def test_headers_of_the_environment(written: str, headers: dict[str, str]) -> None:
     """One mistake makes all of them void."""
-    assert found("http://a", OTEL_EXPORTER_OTLP_HEADERS=written).headers == headers
+    assert found("http://a", {"OTEL_EXPORTER_OTLP_HEADERS": written}).headers == headers
     both = {"OTEL_EXPORTER_OTLP_HEADERS": "x=y", "OTEL_EXPORTER_OTLP_TRACES_HEADERS": written}
-    assert found("http://a", **both).headers == headers
+    assert found("http://a", both).headers == headers
 
 
 def test_what_all_traces_say_of_the_daemon() -> None:
     resource = found("http://a").resource
     assert (resource["service.name"], resource["service.instance.id"]) == ("lookout", "run-1")
     named = "service.name=a,deployment.environment.name=hall%2C%20north,service.instance.id=pod-7"
-    resource = found("http://a", OTEL_RESOURCE_ATTRIBUTES=named).resource
+    resource = found("http://a", {"OTEL_RESOURCE_ATTRIBUTES": named}).resource
     assert (resource["service.name"], resource["service.instance.id"]) == ("a", "pod-7")
     assert resource["deployment.environment.name"] == "hall, north"
-    assert found("http://a", OTEL_RESOURCE_ATTRIBUTES=named, OTEL_SERVICE_NAME="b").resource["service.name"] == "b"
-    assert found("http://a", OTEL_RESOURCE_ATTRIBUTES="a=b,c").resource.keys() == found("http://a").resource.keys()
+    assert (
+        found("http://a", {"OTEL_RESOURCE_ATTRIBUTES": named, "OTEL_SERVICE_NAME": "b"}).resource["service.name"] == "b"
+    )
+    assert found("http://a", {"OTEL_RESOURCE_ATTRIBUTES": "a=b,c"}).resource.keys() == found("http://a").resource.keys()
 
 
 def test_a_file_of_headers_goes_before_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "headers"
     file.write_text("Authorization: Bearer a:b\r\n# note\n\n X-Empty :\n")
     file.chmod(0o600)
-    made = found("http://a", file, OTEL_EXPORTER_OTLP_HEADERS="x=y")
+    made = found("http://a", {"OTEL_EXPORTER_OTLP_HEADERS": "x=y"}, file)
     assert made.current_headers() == {"Authorization": "Bearer a:b", "X-Empty": ""}
 
 
@@ -146,7 +152,7 @@ def test_a_file_that_has_no_headers_is_refused(tmp_path: Path, text: str, mode: 
     file.write_text(text)
     file.chmod(mode)
     with pytest.raises(ConfigError, match=f"^otlp.headers_file: .*{reason}") as error:
-        found("http://a", file)
+        found("http://a", {}, file)
     assert "hunter2" not in str(error.value)
 
 
@@ -154,4 +160,4 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for name, reason in (("pipe", "is no file"), ("gone", "No such file"), (".", "is no file")):
         with pytest.raises(ConfigError, match=f"otlp.headers_file: .*{reason}"):
-            found("http://a", tmp_path / name)
+            found("http://a", {}, tmp_path / name)

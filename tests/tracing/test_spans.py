@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import re
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -23,15 +24,14 @@ _AT_ONCE = 100
 def _read(body: bytes) -> Any:
     """The request, by OpenTelemetry's classes, which refuse a field that they do not know. OTLP writes ids as
     hexadecimal digits, and protobuf's JSON reads bytes in base64."""
-    from google.protobuf.json_format import ParseDict
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
+    parse = import_module("google.protobuf.json_format").ParseDict
+    kind = import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2").ExportTraceServiceRequest
     request = json.loads(body)
     for span in spans_in(request):
         for key in {"traceId", "spanId", "parentSpanId"} & span.keys():
             assert re.fullmatch(r"[0-9a-f]{16}([0-9a-f]{16})?", span[key])
             span[key] = base64.b64encode(bytes.fromhex(span[key])).decode()
-    return ParseDict(request, ExportTraceServiceRequest())
+    return parse(request, kind())
 
 
 def _check(record: Record, spans: dict[str, Any]) -> None:
