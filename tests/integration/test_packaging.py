@@ -190,15 +190,18 @@ def test_the_alerts_of_recordings_fire(tmp_path: Path) -> None:
             "Prometheus has no daemon of Lookout among its targets",
         ),
         (
-            "LookoutsAreFewer", {'up{job="lookout", instance="a"}': "1x180", 'up{job="lookout", instance="b"}': "1x99 stale"},
+            "LookoutsAreFewer",
+            {'up{job="lookout", instance="a"}': "1x180", 'up{job="lookout", instance="b"}': "1x99 stale"},
             108, 112, {"severity": "warning"},
             "Prometheus had 2 daemons of Lookout among its targets an hour ago, and has fewer",
         ),
         (
             "LookoutHasNoFigures",
             {
-                'up{job="lookout", instance="a"}': "1x40", 'lookout_build_info{job="lookout", instance="a"}': "1x9 stale",
-                'up{job="lookout", instance="b"}': "1x40", 'lookout_build_info{job="lookout", instance="b"}': "1x40",
+                'up{job="lookout", instance="a"}': "1x40",
+                'lookout_build_info{job="lookout", instance="a"}': "1x9 stale",
+                'up{job="lookout", instance="b"}': "1x40",
+                'lookout_build_info{job="lookout", instance="b"}': "1x40",
                 'up{job="lookout-bridge", instance="c"}': "1x40",
             },
             11, 13, {"job": "lookout", "instance": "a", "severity": "critical"},
