@@ -149,7 +149,7 @@ def _resource(environment: Mapping[str, str], instance: str) -> dict[str, str]:
     found = {"service.name": "lookout", "service.version": __version__, "service.instance.id": instance}
     found.update(_pairs(environment, "OTEL_RESOURCE_ATTRIBUTES"))
     if name := environment.get("OTEL_SERVICE_NAME"):
-        found["service.name"] = name
+        found["service.name"] = name.encode(errors="replace").decode()
     return found
 
 
@@ -175,6 +175,7 @@ def _pairs(environment: Mapping[str, str], name: str) -> dict[str, str]:
         try:
             if not (equals and key.strip()):
                 raise ValueError("no pair")
+            item.encode()  # bytes of the environment may be no text
             found[unquote(key.strip(), errors="strict")] = unquote(value.strip(), errors="strict")
         except ValueError:  # its text may be a secret
             log.warning("left out: it is no list of NAME=VALUE,NAME=VALUE", variable=name)

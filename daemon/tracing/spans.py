@@ -13,6 +13,7 @@ from lookoutd.messages import topic
 
 _INTERNAL, _PRODUCER = 1, 4
 _ERROR = 2
+_FRAME, _PUBLISH, _FIRST_OTHER = 0, 1, 2  # numbers of spans in a trace
 _OK_FLAGS = 0x101  # sampled; and no parent is remote
 _JSON = msgspec.json.Encoder()
 Attributes = Mapping[str, str | int]
@@ -45,16 +46,14 @@ def spans_of(record: Record) -> list[dict[str, Any]]:
         status = {"status": {"code": _ERROR, "message": f"dropped: {record.cause}"}}
     ids, offset = record.ids, record.offset_ns
     frame = _Stage("frame", record.captured_ns, end, _attributes(record))
-    spans = [{**_span(ids, 0, frame, offset), **status}]
-    root, publish = spans[0]["spanId"], _PUBLISH
-    for number, stage in enumerate(stages, publish + 1):
-        is_last = stage.name == "publish"
-        made = _span(ids, publish if is_last else number, stage, offset)
-        spans.append({**made, "parentSpanId": root, "kind": _PRODUCER if is_last else _INTERNAL})
+    spans = [{**_span(ids, _FRAME, frame, offset), **status}]
+    within = {"parentSpanId": spans[0]["spanId"]}
+    for number, stage in enumerate(stages, _FIRST_OTHER):
+        if stage.name == "publish":
+            spans.append({**_span(ids, _PUBLISH, stage, offset), **within, "kind": _PRODUCER})
+        else:
+            spans.append({**_span(ids, number, stage, offset), **within})
     return spans
-
-
-_PUBLISH = 1
 
 
 def traceparent(ids: TraceIds) -> str:
