@@ -34,7 +34,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
-    """What a lane has done for a batch, beside the detector's own times.
+    """The work of a lane on a batch, beside the detector's own times.
 
     Attributes:
         lane: name of its thread.

@@ -16,7 +16,7 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 
 
 def open_tracing(core: Core, on_sent: OnSent | None) -> Tracing | None:
-    """What chooses frames and sends their traces; None where nobody wants them.
+    """The part that chooses frames and sends their traces; None where nobody wants them.
 
     Args:
         on_sent: called with traces that the collector has taken.

@@ -63,7 +63,7 @@ class Settings:
 
 
 def settings_of(config: OtlpConfig, environment: Mapping[str, str], instance: str) -> Settings | None:
-    """The settings; None if the environment turns tracing off. What the configuration has goes before the environment.
+    """The settings; None if the environment turns tracing off. The configuration goes before the environment.
 
     Args:
         instance: id of the daemon's run.
