@@ -26,11 +26,16 @@ from daemon.tracing.spans import request_of
 
 log = structlog.get_logger(__name__)
 OnSent = Callable[[Sequence[SentFrame]], None]
+HEADERS = {
+    "Content-Type": "application/json",
+    "Content-Encoding": "gzip",
+    "User-Agent": f"lookout/{__version__}",
+}
 MAX_WAITING = 1000
 _MAX_AT_ONCE = 100
 _GATHER_S = 1.0
 _CALL_S, _LAST_S = 10.0, 1.0  # of a request; of all that are made at the end
-_MAX_ANSWER = 64 << 10
+MAX_ANSWER = 64 << 10
 _TRIES = 8
 _LONGEST_PAUSE_S, _LONGEST_ASKED_S = 60.0, 600.0
 _AGAIN = (429, 502, 503, 504)  # by the specification of OTLP, and no others
@@ -90,7 +95,7 @@ class Exporter(ThreadPart):
         super().__init__("traces", runtime, is_vital=False)
         self.settings, self._on_sent = settings, on_sent
         tls = ssl.create_default_context() if settings.is_https else None
-        self._connection = HttpConnection(settings.address, tls, Reach(answer_bytes=_MAX_ANSWER))
+        self._connection = HttpConnection(settings.address, tls, Reach(answer_bytes=MAX_ANSWER))
         self._lock = threading.Lock()
         self._queue: deque[Record] = deque()
         self._batch = _Batch()
@@ -156,7 +161,7 @@ class Exporter(ThreadPart):
         if not batch.records and not self._take():
             return _GATHER_S
         try:
-            headers = {**self.settings.current_headers(), **_HEADERS}
+            headers = {**self.settings.current_headers(), **HEADERS}
             request = HttpRequest("POST", self.settings.path, batch.body, headers)
             answer = self._connection.exchange(request, until)
         except (OSError, HTTPException, ValueError) as error:  # ValueError: a host that is no name, a line of headers
@@ -177,7 +182,7 @@ class Exporter(ThreadPart):
             self._batch.records = records
         self._batch.tries = 0
         if records:
-            self._batch.body = gzip.compress(request_of(records, self.settings.resource), 5)
+            self._batch.body = compressed(records, self.settings.resource)
         return bool(records)
 
     def _note_sent(self, answer: HttpAnswer) -> None:
@@ -238,11 +243,9 @@ class Exporter(ThreadPart):
             log.warning("traces were lost", endpoint=self.settings.shown, dropped=lost, sent=self._sent)
 
 
-_HEADERS = {
-    "Content-Type": "application/json",
-    "Content-Encoding": "gzip",
-    "User-Agent": f"lookout/{__version__}",
-}
+def compressed(records: Sequence[Record], resource: Mapping[str, str]) -> bytes:
+    """The body of a request."""
+    return gzip.compress(request_of(records, resource), 5)
 
 
 def _rejected(content: bytes) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from daemon.lifecycle import Phase
 
 if TYPE_CHECKING:
+    from daemon.config.otlp import OtlpConfig
     from daemon.pipeline.core import Core
     from daemon.tracing.exporter import OnSent
     from daemon.tracing.tracing import Tracing
@@ -25,7 +26,7 @@ def open_tracing(core: Core, on_sent: OnSent | None) -> Tracing | None:
         ConfigError: the endpoint is none, or the file of headers cannot be read.
     """
     config = core.config.otlp
-    if not (config != type(config)() or any(map(os.environ.get, _ENDPOINTS))):
+    if not _is_wanted(config):
         return None
     from daemon.tracing.exporter import Exporter
     from daemon.tracing.settings import settings_of
@@ -36,3 +37,20 @@ def open_tracing(core: Core, on_sent: OnSent | None) -> Tracing | None:
         return None
     exporter = core.life.add(Exporter(settings, on_sent, core.runtime), Phase.STORES)
     return Tracing(settings, core.ledger.accounts, exporter, core.runtime.clock)
+
+
+def check_tracing(config: OtlpConfig) -> None:
+    """Ask the collector, if one is named.
+
+    Raises:
+        ConfigError: it takes no traces.
+    """
+    if _is_wanted(config):
+        from daemon.tracing.trial import try_collector
+
+        try_collector(config)
+
+
+def _is_wanted(config: OtlpConfig) -> bool:
+    """Whether there is a setting that differs from its default, or an endpoint in the environment."""
+    return config != type(config)() or any(map(os.environ.get, _ENDPOINTS))

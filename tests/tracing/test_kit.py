@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daemon.clock import SystemClock
+from daemon.commands.obstacles import obstacles
 from daemon.config.load import parse
 from daemon.lifecycle import Lifecycle
 from daemon.pipeline.core import Core
@@ -21,6 +23,7 @@ from daemon.system.time_limits import Limits
 from daemon.tracing.kit import open_tracing
 from tests.support.collector import Collector, attributes_of
 from tests.support.daemon import ROOT, wait_until
+from tests.support.ports import free_port
 from tests.support.runtime import runtime_of
 from tests.tracing.parts import result
 
@@ -62,6 +65,23 @@ def test_the_environment_s_endpoint_is_enough(monkeypatch: pytest.MonkeyPatch) -
 def test_the_environment_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     assert open_tracing(_core("otlp: {endpoint: 'http://127.0.0.1:4318'}"), None) is None
+
+
+@pytest.mark.parametrize(("status", "reason"), [(200, ""), (202, ""), (401, "it answers 401"), (302, "it answers 302")])
+def test_a_check_asks_the_collector(status: int, reason: str) -> None:
+    with Collector(lambda request: request.answer(status)) as collector:
+        found = [*obstacles(parse(f"{CONFIG}otlp: {{endpoint: '{collector.url}'}}"), ports=False)]
+        assert len(collector.requests) == 1
+        assert collector.traces() == {}
+    assert found == ([f"otlp: {collector.url} takes no traces: {reason}; `run` works without"] if reason else [])
+
+
+def test_a_check_finds_nobody_and_no_headers(tmp_path: Path) -> None:
+    otlp = f"{CONFIG}otlp: {{endpoint: 'http://127.0.0.1:{free_port()}'"
+    (away,) = obstacles(parse(f"{otlp}}}"), ports=False)
+    assert away.endswith(" takes no traces: Connection refused; `run` works without")
+    (unread,) = obstacles(parse(f"{otlp}, headers_file: {tmp_path / 'none'}}}"), ports=False)
+    assert unread.startswith("otlp.headers_file: ")
 
 
 def test_without_an_endpoint_nothing_is_loaded() -> None:
