@@ -206,8 +206,8 @@ class Exporter(ThreadPart):
         if tries >= _TRIES:
             self._drop("unreachable")
         self._note_trouble(reason)
-        if asked.isdecimal() and len(asked) < 10:  # a time of day is of another host's clock
-            return min(float(asked), _LONGEST_ASKED_S)
+        if asked.isascii() and asked.isdecimal() and len(asked) < 10:  # a time of day is of another host's clock
+            return min(max(float(asked), _GATHER_S), _LONGEST_ASKED_S)
         return min(2.0 ** (tries - 1), _LONGEST_PAUSE_S) * self._random.uniform(0.8, 1.2)
 
     def _drop(self, cause: str) -> None:

@@ -252,7 +252,7 @@ def test_the_alerts_of_recordings_fire(tmp_path: Path) -> None:
         ),
         (
             "LookoutTracesAreRejected", {'lookout_trace_spans_rejected_total{instance="a"}': "0x9 5x40"},
-            9, 11, {"instance": "a", "severity": "warning"}, "The collector of a rejects spans: its log says why",
+            9, 11, {"instance": "a", "severity": "warning"}, "The collector of a rejects spans: the collector says why",
         ),
     ],
 )  # fmt: skip
