@@ -233,6 +233,22 @@ def past(json_file: Path | None, **values: Any) -> int:
 
 
 @bench.command()
+@click.option("--frames", default=200_000, show_default=True, type=click.IntRange(1_000), help="That are not chosen.")
+@click.option("--traces", default=10_000, show_default=True, type=click.IntRange(100), help="Made and encoded.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
+@JSON_FILE
+def tracing(json_file: Path | None, **values: Any) -> int:
+    """The cost of a frame's trace, and of a frame that is not chosen for one."""
+    from tests.bench.tracing_cost import TracingOptions
+    from tests.bench.tracing_cost import tracing as run_tracing
+
+    found = run_tracing(TracingOptions(**values))
+    write_json(json_file, found)
+    show(tables.tracing(found))
+    return 0
+
+
+@bench.command()
 @click.argument("model", type=InputPath())
 @click.option("--clip", type=InputPath(), help="[default: a drawn street]")
 @click.option(

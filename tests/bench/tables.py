@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.bench.recorder_cost import RecorderFound
     from tests.bench.rings import RingsFound
     from tests.bench.search_cost import SearchCost
+    from tests.bench.tracing_cost import TracingCost
     from tests.bench.track_cost import TracksFound
 
 
@@ -191,3 +192,14 @@ def dashboard(found: Sequence[PageCost]) -> Table:
         where = (str(row.watched), str(row.viewers), "yes" if row.boxes else "no")
         rows.append((*where, *figures, f"{row.received_mib_s:.2f}"))
     return Table("Percent of a core, medians over the rounds", head, rows)
+
+
+def tracing(found: TracingCost) -> Table:
+    """Result of `python -m tests.bench tracing`."""
+    rows = [
+        ("a frame that is not chosen", f"{found.not_chosen_ns:.0f} ns"),
+        ("a frame that is chosen, in the publisher's thread", f"{found.chosen_us:.1f} us"),
+        ("its spans as JSON, compressed, in a thread of their own", f"{found.sent_us:.1f} us"),
+        ("bytes of a trace as it is sent", f"{found.bytes:.0f}"),
+    ]
+    return Table("CPU, the least of all rounds", ("", ""), rows)
