@@ -118,7 +118,7 @@ image: $(VENV)/dev
 
 lock: $(VENV)/dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@for target in "cpu --extra http" "gpu --extra http --extra gpu"; do set -- $$target; name=$$1; shift; \
+	@for target in "cpu --extra http --extra evidence" "gpu --extra http --extra evidence --extra gpu"; do set -- $$target; name=$$1; shift; \
 	  $(BIN)/uv pip compile pyproject.toml $$* --generate-hashes --universal --python-version 3.10 --quiet \
 	    --no-emit-index-url --custom-compile-command "make lock" -o requirements/$$name.lock; done
 
