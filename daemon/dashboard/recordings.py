@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
+from hashlib import sha256
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -106,16 +107,17 @@ class Recordings:
 
     async def _pass(self, way: _Way, request: Request) -> Response:
         target, headers = _target(way, request), _asked(request)
-        body = b""
         if way.method == "POST":
             check_body(request)
-            body = await read_body(request)
             headers["Content-Type"] = "application/json"
-        daemon = self._daemon_of(request)
-        wanted = Wanted(request.method, target, headers, body, _WORK_S if way.is_work else _SILENCE_S)
-        caller = _note_caller(request)
-        seat = (self._work if way.is_work else self._short).take(f"{caller.name} {caller.peer}", daemon.name)
+        daemon, caller = self._daemon_of(request), _note_caller(request)
+        viewer = f"{caller.name} {caller.peer}"
+        headers["X-Lookout-Viewer"] = sha256(viewer.encode()).hexdigest()[:16]
+        # Before the body, which may come slowly.
+        seat = (self._work if way.is_work else self._short).take(viewer, daemon.name)
         try:
+            body = await read_body(request) if way.method == "POST" else b""
+            wanted = Wanted(request.method, target, headers, body, _WORK_S if way.is_work else _SILENCE_S)
             upstream = await _until_left(request, _opened(daemon, wanted))
         except BaseException:
             seat.leave()
