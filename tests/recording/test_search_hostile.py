@@ -51,8 +51,8 @@ def _needles(count: int, polygons: int) -> dict[str, Any]:
     """A zone whose sides all lie beside each other, so that each must be compared with each."""
     found = []
     for number in range(polygons):
-        zigzag = [[place * 20 + number + 1, 9000 if place % 2 else 2] for place in range(count)]
-        found.append([*zigzag, [count * 20 + number, 1], [number + 1, 1]])
+        zigzag = [[place * 15 + number + place % 2 * 4000 + 1, 9000 if place % 2 else 2] for place in range(count)]
+        found.append([*zigzag, [count * 15 + number, 1], [number + 1, 1]])
     return {"type": "zone", "name": "comb", "polygons": found, "frame_size": [9999, 9999]}
 
 
