@@ -36,6 +36,7 @@ _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _VISIBLE = re.compile(r"[\x21-\x7e]*", re.ASCII)
 _LINE = re.compile(r"[\x20-\x7e]*", re.ASCII)
 _MAX_LINE: Final = 512  # of a header that is passed on
+_FROM_THE_BEGINNING: Final = "bytes=0-"
 _ASKED: Final = ("range", "if-range", "if-none-match")
 _TOLD: Final = (
     "content-length", "content-range", "content-disposition", "accept-ranges", "etag", "retry-after",
@@ -128,11 +129,14 @@ class Recordings:
 
     def _tell(self, way: _Way, request: Request, daemon: str, target: str) -> None:
         """The daemon's log has the name of the page's token alone."""
-        path = target.partition("?")[0]
+        path, target = target.partition("?")[0], target[:_MAX_TARGET]
+        goes_on = not request.headers.get("range", _FROM_THE_BEGINNING).startswith(_FROM_THE_BEGINNING)
         if way.told_once:
             self._audit.tell_once(request, way.told, f"{daemon} {path}", daemon=daemon, path=path)
+        elif goes_on:  # a player that was cut off
+            self._audit.tell_once(request, way.told, f"{daemon} {target}", daemon=daemon, target=target)
         else:
-            self._audit.tell(request, way.told, daemon=daemon, target=target[:_MAX_TARGET])
+            self._audit.tell(request, way.told, daemon=daemon, target=target)
 
 
 class _Passed(StreamingResponse):
