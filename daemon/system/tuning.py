@@ -8,7 +8,6 @@ import os
 import resource
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -83,7 +82,7 @@ def _leave_session() -> None:
         try:
             _SESSION.write_text(str(_NICEST))
         except BlockingIOError:  # the system lets one in so often
-            time.sleep(_SESSION_AGAIN_S)
+            threading.Event().wait(_SESSION_AGAIN_S)
         except OSError:
             return
         else:
