@@ -229,6 +229,17 @@ def test_a_still_is_the_picture_that_was_shown(client: InProcess, rig: Recorded)
     assert client.get(f"{API}/door/still?at={facts.begin}&width=9").status == 400
 
 
+@pytest.mark.parametrize("first", [0, 10**17, 9_183_110_400 * 10**9, (1 << 63) - 10**10, (1 << 63) - 1, 1 << 64])
+def test_no_time_is_too_early_or_too_late_to_be_answered(client: InProcess, first: int) -> None:
+    """At the ends of what there may be as well, each with one line."""
+    for begin in (first - 1, first, first + 1):
+        times = f"from={begin - SECOND}&to={begin}"
+        for what in (f"spans?{times}", f"fragments?{times}", f"tracks?{times}", f"activity?{times}&step=1",
+                     f"clip.mp4?{times}", f"still?at={begin}"):  # fmt: skip
+            answer = client.get(f"{API}/door/{what}")
+            assert answer.status in (200, 400, 404, 503), (what, answer)
+
+
 def test_where_no_picture_is_the_cause_is_said(client: InProcess, rig: Recorded) -> None:
     """And where a store cannot say that it has none, that."""
     for what, cause in ((f"still?at={rig.at(5)}", "source_down"), (f"clip.mp4?{_times(rig, 17, 18)}", "no_key")):
