@@ -66,6 +66,7 @@ LAYERS = (
     ("classification",),
     ("capture",),
     ("publish",),
+    ("tracing",),
     ("monitoring",),
     ("recording",),
     ("control",),

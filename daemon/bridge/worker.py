@@ -31,7 +31,7 @@ from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
 WINDOW = 100  # records that may be with a target and not yet known on disk as delivered
-_PICTURED = 5  # likewise, where each waits for a picture
+_PICTURED = 1  # likewise, where each waits for its picture: the next one would hold up the one before it
 _PER_S, _BURST = 200, 1000  # records above what comes meanwhile: an outage is made up for without a flood
 _PICTURE_S = 1.0
 _IDLE_S = 0.2

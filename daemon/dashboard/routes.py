@@ -40,8 +40,8 @@ from daemon.http.framing import Framing
 from daemon.peers.api import Answer, AwayError
 
 _PAGES = (
-    "/", "/login", "/events", "/recordings", "/health", "/sources", "/fleet", "/bridge", "/camera/{d}/{s}", "/rules/{d}/{s}",
-    "/recordings/{d}/{s}",
+    "/", "/login", "/events", "/recordings", "/health", "/sources", "/fleet", "/bridge", "/camera/{d}/{s}",
+    "/rules/{d}/{s}", "/recordings/{d}/{s}",
 )  # fmt: skip
 _MAX_MINUTE_S = 60.0
 _NOT_KEPT = "you are signed out, but the disk did not take it: restart the page and sign out again"

@@ -18,6 +18,7 @@ from tests.bridge.brokers.harness import WRONG_PASSWORD, BrokerHarness, deliveri
 from tests.bridge.brokers.table import BROKERS
 from tests.bridge.publisher import EventSource
 
+pytestmark = pytest.mark.needs("mosquitto", "nats-server", "redis-server")
 WINDOW = 100
 
 

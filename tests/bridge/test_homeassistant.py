@@ -145,7 +145,7 @@ def test_a_device_that_went_while_home_assistant_was_away_is_shown_and_taken_bac
         closing(open_target(target(broker, **keys), context(memory, clock=clock))) as connection,
         Reader(broker.port, "homeassistant/#") as reader,
     ):
-        for expected in (2, 2):  # once
+        for _ in range(2):
             reader.publish("homeassistant/status", "online")
             reader.wait(lambda row: row.bodies("homeassistant/status"))
             later(clock, connection, board)

@@ -154,9 +154,7 @@ def test_the_configuration_for_kubernetes_is_one(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.needs("promtool")
 def test_rules_and_panels_ask_for_figures_that_exist() -> None:
     subprocess.run(["promtool", "check", "rules", str(ROOT / "deploy/alerts.yaml")], check=True, capture_output=True)
-    files = ("exposition", "fleet_exposition", "recording_exposition")
-    exposition = "".join((ROOT / f"daemon/http/{name}.py").read_text() for name in files)
-    exposition += (ROOT / "daemon/bridge/exposition.py").read_text()
+    exposition = "".join(path.read_text() for path in (ROOT / "daemon").rglob("*exposition.py"))
     texts = [(ROOT / "deploy" / name).read_text() for name in ("alerts.yaml", "grafana.json")]
     assert json.loads(texts[1])["panels"]
     for name in {name for text in texts for name in re.findall(r"lookout_[a-z_]+", text)}:
@@ -277,6 +275,96 @@ def _before_and_after(found: dict[str, tuple[int, int, dict[str, str], str]]) ->
         expected.append({"eval_time": f"{before}m", "alertname": name, "exp_alerts": []})
         expected.append({"eval_time": f"{after}m", "alertname": name, "exp_alerts": [alert]})
     return expected
+
+
+@pytest.mark.needs("promtool")
+@pytest.mark.parametrize(
+    ("alert", "series", "before", "after", "labels", "summary"),
+    [
+        (
+            "LookoutIsNotWatched", {'up{job="lookout", instance="a"}': "1x9 stale"}, 13, 16, {"severity": "critical"},
+            "Prometheus has no daemon of Lookout among its targets",
+        ),
+        (
+            "LookoutsAreFewer",
+            {'up{job="lookout", instance="a"}': "1x180", 'up{job="lookout", instance="b"}': "1x99 stale"},
+            108, 112, {"severity": "warning"},
+            "Prometheus had 2 daemons of Lookout among its targets an hour ago, and has fewer",
+        ),
+        (
+            "LookoutHasNoFigures",
+            {
+                'up{job="lookout", instance="a"}': "1x40",
+                'lookout_build_info{job="lookout", instance="a"}': "1x9 stale",
+                'up{job="lookout", instance="b"}': "1x40",
+                'lookout_build_info{job="lookout", instance="b"}': "1x40",
+                'up{job="lookout-bridge", instance="c"}': "1x40",
+            },
+            11, 13, {"job": "lookout", "instance": "a", "severity": "critical"},
+            "a answers, and its figures are not those of Lookout: is it the right port?",
+        ),
+        (
+            "LookoutSourcesHaveNoFigures",
+            {
+                'lookout_build_info{job="lookout", instance="a"}': "1x40",
+                'lookout_frames_captured_total{job="lookout", instance="a", source="door"}': "0+9x9 stale",
+                'lookout_build_info{job="lookout", instance="b"}': "1x40",
+                'lookout_fleet_member{job="lookout", instance="b"}': "1x40",
+            },
+            14, 16, {"job": "lookout", "instance": "a", "severity": "critical"}, "a works without a source",
+        ),
+        (
+            "LookoutRecordingHasNoFigures",
+            {
+                'lookout_recording_store_min_free_bytes{job="l", instance="a", store="main"}': "1x40",
+                'lookout_recording_store_up{job="l", instance="a", store="main", cause=""}': "1x40",
+                'lookout_recording_store_min_free_bytes{job="l", instance="a", store="nas"}': "1x40",
+                'lookout_recording_store_up{job="l", instance="a", store="nas", cause=""}': "1x9 stale",
+            },
+            14, 16, {"job": "l", "instance": "a", "store": "nas", "severity": "critical"},
+            "Recording into nas of a is configured, and nothing says whether it works",
+        ),
+        (
+            "LookoutBridgeHasNoFigures",
+            {
+                'up{job="lookout-bridge", instance="a"}': "1x40",
+                'lookout_bridge_build_info{job="lookout-bridge", instance="a"}': "1x9 stale",
+            },
+            11, 13, {"job": "lookout-bridge", "instance": "a", "severity": "critical"},
+            "a answers, and its figures are not those of a bridge: is it the right port?",
+        ),
+        (
+            "LookoutBridgesAreFewer", {'up{job="lookout-bridge", instance="a"}': "1x99 stale"},
+            108, 112, {"severity": "warning"}, "Prometheus had 1 bridges among its targets an hour ago, and has fewer",
+        ),
+        (
+            "LookoutLosesTraces",
+            {
+                'lookout_traces_dropped_total{instance="a", cause="queue_full"}': "0x9 5x40",
+                'lookout_traces_dropped_total{instance="a", cause="limit"}': "0+9x50",
+            },
+            9, 11, {"instance": "a", "cause": "queue_full", "severity": "warning"},
+            "Traces of a do not reach the collector: queue_full",
+        ),
+        (
+            "LookoutTracesAreRejected", {'lookout_trace_spans_rejected_total{instance="a"}': "0x9 5x40"},
+            9, 11, {"instance": "a", "severity": "warning"}, "The collector of a rejects spans: the collector says why",
+        ),
+    ],
+)  # fmt: skip
+def test_an_alert_fires_for_what_is_missing(
+    tmp_path: Path, alert: str, series: dict[str, str], before: int, after: int, labels: dict[str, str], summary: str
+) -> None:
+    """Not before its time; and not for others of which nothing is missing."""
+    fired = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
+    _evaluate(
+        tmp_path,
+        series,
+        [
+            {"eval_time": f"{before}m", "alertname": alert, "exp_alerts": []},
+            {"eval_time": f"{after}m", "alertname": alert, "exp_alerts": [fired]},
+        ],
+    )
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])

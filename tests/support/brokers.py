@@ -43,8 +43,11 @@ class Broker:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
+        environment = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin"}  # where Debian has servers
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
         until = monotonic() + PATIENCE_S
         while not self._answers():
             if monotonic() > until or self.process.poll() is not None:

@@ -47,7 +47,9 @@ class KafkaConnection:
         self._target, self._clock = target, context.clock
         self._formatter = formatter(target.format)
         self._closing = threading.Event()
-        self._failure: KafkaError | None = None  # of the connection, the latest
+        # Of the connection: the latest one, and the one that says that it is lost.
+        self._failure: KafkaError | None = None
+        self._lost: KafkaError | None = None
         self._producer: Producer | None = self._made(context.id)
         try:
             self._connect(self._producer)
@@ -96,22 +98,20 @@ class KafkaConnection:
                 producer.list_topics(timeout=_ANSWER_S)
             except KafkaException as error:
                 producer.poll(0)
-                failure = self._failure or error.args[0]
-                if failure.code() in _LOST or self._clock.monotonic_ns() > until:
-                    raise self._away(failure) from None
+                if self._lost is not None or self._clock.monotonic_ns() > until:
+                    raise self._away(self._failure or error.args[0]) from None
             else:
-                self._failure = None
+                self._failure = self._lost = None
                 return
 
     def _check_connection(self, producer: Producer) -> None:
         """Raises AwayError if it is lost; a broker may also close one that nobody has used for minutes."""
-        failure = self._failure
-        if failure is not None and failure.code() in _LOST:
-            self._failure = None
+        if self._lost is not None:
+            self._lost, lost = None, self._lost
             try:
                 producer.list_topics(timeout=_ANSWER_S)
             except KafkaException:
-                raise self._away(failure) from None
+                raise self._away(self._failure or lost) from None
 
     def _send(self, out: Batch, messages: Sequence[Outgoing], until: int) -> list[Outgoing]:
         """Send messages and wait until all are settled.
@@ -126,7 +126,6 @@ class KafkaConnection:
         settled: list[Outgoing] = []  # in whatever thread
         failures: list[KafkaError] = []
         alone: list[Outgoing] = []
-        self._failure = None
 
         def settle(sent: Outgoing, error: KafkaError | None, _: Message) -> None:
             if error is None:
@@ -205,6 +204,8 @@ class KafkaConnection:
 
     def _on_error(self, error: KafkaError) -> None:
         self._failure = error
+        if error.code() in _LOST:
+            self._lost = error
 
     def _made(self, id: str) -> Producer:
         target = self._target

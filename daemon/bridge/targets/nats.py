@@ -159,8 +159,9 @@ class NatsConnection:
         """Not to the log of the library; what fails says so itself."""
 
     async def _on_closed(self) -> None:
-        error = self._client.last_error if self._client else None
-        self._lose(f"nats at {self._shown}: {_said(error) if error else 'the server has closed the connection'}")
+        if self._client is not None:  # otherwise it is one that was tried in vain
+            error = self._client.last_error
+            self._lose(f"nats at {self._shown}: {_said(error) if error else 'the server has closed the connection'}")
 
     def _lose(self, reason: str) -> None:
         self._reason = self._reason or reason

@@ -54,18 +54,21 @@ class KafkaHarness:
         return self.target(brokers=[f"127.0.0.1:{self._refusing.port}"], options=secrets)
 
     def read(self) -> Sequence[Arrived]:
+        return [Arrived(headers["id"].decode(), body, key.decode()) for headers, key, body in self.messages()]
+
+    def messages(self) -> list[tuple[dict[str, bytes], bytes, bytes]]:
+        """Headers, key and value of each."""
         settings = {"bootstrap.servers": f"127.0.0.1:{self.broker.port}", "group.id": uuid4().hex, "log_level": 0}
         consumer = Consumer(settings)
         try:
             place = TopicPartition(_TOPIC, 0, 0)
             _, end = consumer.get_watermark_offsets(place, timeout=30)
             consumer.assign([place])
-            found: list[Arrived] = []
+            found: list[tuple[dict[str, bytes], bytes, bytes]] = []
             while len(found) < end:
                 (message,) = consumer.consume(1, timeout=30)
                 assert message.error() is None
-                headers: dict[str, bytes] = dict(message.headers())
-                found.append(Arrived(headers["id"].decode(), message.value(), message.key().decode()))
+                found.append((dict(message.headers()), message.key(), message.value()))
             return found
         finally:
             consumer.close()
