@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -67,10 +66,10 @@ def test_kills_lose_nothing_and_repeat_a_window_at_most(tmp_path: Path, events: 
             wait_until(lambda: source.emit(1) and bridge.numbers(), "it begins")
             first = bridge.numbers()[0]
             for number in range(kills):
-                source.emit(events // kills // 2, rate=rate)
-                time.sleep(chance.random() * 0.02)  # wherever it is then
+                before = chance.randrange(1, events // kills)
+                source.emit(before, rate=rate)  # the bridge is wherever it is then
                 assert bridge.end(signal.SIGKILL) == -signal.SIGKILL
-                source.emit(events // kills - events // kills // 2, rate=rate)
+                source.emit(events // kills - before, rate=rate)
                 bridge.start()
                 wait_until(lambda: bridge.is_connected(number + 2), "it is connected")  # noqa: B023 - called at once
             wanted = [event.number for event in source.events if event.number >= first]

@@ -112,7 +112,7 @@ def test_an_operator_sees_which_target_is_away_and_what_waits(told: ToldBridge) 
         found = {}
         for width, scheme in ((1280, "dark"), (1280, "light"), (390, "dark")):
             shown.set_viewport_size({"width": width, "height": 844})
-            shown.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+            shown.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             wide = shown.evaluate("document.documentElement.scrollWidth - innerWidth")
             found[width, scheme] = (violations(shown), wide > 0)
         assert found == dict.fromkeys(found, ([], False))

@@ -33,7 +33,7 @@ class World:
 
     def rows(self, *, with_second: bool = True) -> list[dict[str, Any]]:
         """Targets that differ each time, so that a reload connects them anew."""
-        rows = [{"name": STAYS, "stale_s": 3600 + next(self._version)}, {"name": GOES}]
+        rows: list[dict[str, Any]] = [{"name": STAYS, "stale_s": 3600 + next(self._version)}, {"name": GOES}]
         return rows if with_second else rows[:1]
 
     def reload(self, *, with_second: bool = True) -> None:
