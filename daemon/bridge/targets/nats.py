@@ -77,8 +77,10 @@ class NatsConnection:
         return out.results()
 
     def show(self, figures: Sequence[Figure]) -> int:
-        rows = list(figures_of(figures, self._formatter, self._target.subject, _token))
-        return self._call(self._show(rows), _FIGURES_S)
+        failed: set[int] = set()
+        rows = list(figures_of(figures, self._formatter, self._target.subject, _token, failed))
+        self._call(self._show(rows, failed), _FIGURES_S)
+        return len(figures) - len(failed)
 
     def tend(self, states: StateBoard) -> None:
         del states
@@ -257,12 +259,13 @@ class NatsConnection:
             raise AwayError(f"nats at {self._shown}: the stream takes nothing now: {said}")
         return True
 
-    async def _show(self, rows: Sequence[tuple[str, Figure, Encoded]]) -> int:
+    async def _show(self, rows: Sequence[tuple[int, str, Encoded]], failed: set[int]) -> None:
         client = self._used()
-        for subject, _, part in rows:
-            with suppress(MaxPayloadError):
+        for place, subject, part in rows:
+            try:
                 await client.publish(subject, part.body, headers=_headers(part))
-        return len(rows)
+            except MaxPayloadError:
+                failed.add(place)
 
     async def _end(self) -> None:
         """Close the client, and leave nothing behind in the loop, whatever hangs."""
