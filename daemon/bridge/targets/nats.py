@@ -132,7 +132,7 @@ class NatsConnection:
                 await client.connect(**self._options(place, name))
             except (NatsError, OSError, asyncio.TimeoutError, ValueError) as error:
                 failures.append(f"{place.shown}: {_said(error)}")
-                await client.close()
+                await _close(client)
                 continue
             self._client = client
             self._inbox = client.new_inbox()
@@ -270,11 +270,16 @@ class NatsConnection:
     async def _end(self) -> None:
         """Close the client, and leave nothing behind in the loop, whatever hangs."""
         if self._client is not None:
-            with suppress(asyncio.TimeoutError, NatsError, OSError):
-                await asyncio.wait_for(self._client.close(), _CLOSE_S)
+            await _close(self._client)
         others = [task for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
+
+
+async def _close(client: Client) -> None:
+    """It may wait for a server that hangs, or for TLS that never came about."""
+    with suppress(asyncio.TimeoutError, NatsError, OSError):
+        await asyncio.wait_for(client.close(), _CLOSE_S)
 
 
 def connect(target: NatsTarget, context: TargetContext) -> NatsConnection:
