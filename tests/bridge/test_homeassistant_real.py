@@ -161,7 +161,7 @@ class World:
         }  # fmt: skip
         return {
             "model": {"path": str(DEMO_MODEL), "backend": "fake"},
-            "sources": [{"id": name, "seed": seed, **drawn} for seed, name in enumerate(cameras)],
+            "sources": [{"id": name, **drawn} for name in cameras],
             "tracking": {"enabled": True},
             "http": {"enabled": True, "port": self._http},
             "events": {"journal": str(folder / "journal.sqlite"), "snapshots": {"folder": str(folder / "pictures")}},

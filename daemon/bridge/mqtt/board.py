@@ -75,6 +75,11 @@ class SourceView(NamedTuple):
     rows: Rows
     base: str
 
+    def is_told_as(self, other: SourceView) -> bool:
+        """Whether the same topics say the same of it; events are no states."""
+        one, two = self.state, other.state
+        return one.status is two.status and one.counts is two.counts and self[1:] == other[1:]
+
 
 class Board:
     """Keeps what has been counted at each source, in the memory of the target too."""

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from daemon.bridge.mqtt.link import Link, Message, Ticket
+from daemon.bridge.mqtt.broker import Message, Ticket
+from daemon.bridge.mqtt.link import Link
 from daemon.bridge.mqtt.topics import Topics
 from daemon.bridge.port import AwayError
 from daemon.clock import Clock
