@@ -1,4 +1,4 @@
-"""A broker and what goes to it, without a connection."""
+"""A broker and packets to it, without a connection."""
 
 from __future__ import annotations
 

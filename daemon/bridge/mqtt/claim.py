@@ -1,7 +1,7 @@
 """One bridge a prefix: two of them would overwrite each other's states.
 
-A retained record names the bridge that has the prefix, and the will of its connection says when it is gone. Who claims
-a prefix hears all other claims from before its own, and the earliest claim stands: whatever the order in which they
+A retained record names the bridge that has the prefix, and the will of its connection says when it is gone. A bridge that
+claims a prefix hears all other claims from before its own, and the earliest claim stands: whatever the order in which they
 arrive, each of two bridges comes to the same answer.
 """
 
@@ -55,7 +55,7 @@ class Claim:
 
     @property
     def was_of_another(self) -> bool:
-        """What is retained below the prefix was left by another bridge, or nobody knows by whom."""
+        """The retained topics below the prefix were left by another bridge, or nobody knows by whom."""
         return self._owner is None or self._owner.id != self._id
 
     def take(self) -> None:

@@ -67,7 +67,7 @@ class _Ended:
 
 @dataclass
 class _Way:
-    """What lies between the two threads."""
+    """The queue between the two threads."""
 
     happened: SimpleQueue[_Connected | _Answered | _Ended | Message] = field(default_factory=SimpleQueue)
 
@@ -277,7 +277,7 @@ class Link:
         self._client.disconnect()
 
     def _heed(self, found: Properties | None) -> None:
-        """What the broker says of itself."""
+        """Keep to the limits that the broker tells."""
         self._window = min(_WINDOW, getattr(found, "ReceiveMaximum", _WINDOW))
         self._max_bytes = getattr(found, "MaximumPacketSize", 0)
         if getattr(found, "RetainAvailable", 1) == 0:

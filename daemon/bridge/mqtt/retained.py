@@ -1,4 +1,4 @@
-"""What the bridge retains at the broker, with a table of it that outlives the bridge.
+"""The topics that the bridge retains at the broker, with a table of them that outlives the bridge.
 
 A topic is in the table before it is told, and stays until the broker has confirmed that it is empty again. So a source
 that was removed while the bridge was away leaves nothing.
@@ -24,7 +24,7 @@ _ROUNDS, _ROUND_S = 10, 0.01
 
 
 class About(msgspec.Struct, frozen=True):
-    """Whose a topic is.
+    """The daemon and the source that a topic is about.
 
     Attributes:
         daemon: empty where only all of them together know whether it is over.
@@ -63,7 +63,7 @@ class Retained:
         self._refused: set[str] = set()
 
     def __iter__(self) -> Iterator[tuple[str, About]]:
-        """What may be at the broker."""
+        """Topics that may be at the broker."""
         return iter([*self._table.items()])
 
     def want(self, wanted: Mapping[str, Wanted]) -> None:

@@ -100,7 +100,7 @@ class Told:
         self._retained.tend()
 
     def beside(self, delivery: Delivery) -> Iterator[Beside]:
-        """What goes before an event: its picture, which is there when the event comes, and Home Assistant's own."""
+        """The messages before that of an event: its picture, which is there when the event comes, and Home Assistant's."""
         event = delivery.record.message
         if not isinstance(event, Event):
             return
