@@ -142,8 +142,10 @@ def source(
     totals: Iterable[Total] = (), zone: tuple[str | None, str | None] = ("yard", "person"),
 ) -> SourceState:  # fmt: skip
     status = Status(instance="5f0c2d1e", source=name, session="1", index=0, at=AT, state=state, owner=owner)
-    rows = [Total(zone[0], "zone" if zone[0] is not None else "object", "entered" if zone[0] is not None else "appeared",
-                  None, zone[1], 4), *totals]  # fmt: skip
+    first = Total(zone[0], "zone", "entered", None, zone[1], 4)
+    if zone[0] is None:
+        first = Total(None, "object", "appeared", None, zone[1], 4)
+    rows = [first, *totals]
     occupancy = [Occupancy(*zone, inside)] if inside else []
     counts = Counts(
         instance="5f0c2d1e", source=name, index=0, at=AT, since=AT, totals=rows, occupancy=occupancy, owner=owner

@@ -55,7 +55,7 @@ class Line(NamedTuple):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Zones and lines that have counted anything at a source so far. An empty zone is in no message, and still has a state."""
+    """Zones and lines of a source that have counted anything. An empty zone is in no message, but has a state."""
 
     zones: tuple[Zone, ...] = ()
     lines: tuple[Line, ...] = ()

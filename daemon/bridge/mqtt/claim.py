@@ -1,8 +1,8 @@
 """One bridge a prefix: two of them would overwrite each other's states.
 
-A retained record names the bridge that has the prefix, and the will of its connection says when it is gone. A bridge that
-claims a prefix hears all other claims from before its own, and the earliest claim stands: whatever the order in which they
-arrive, each of two bridges comes to the same answer.
+A retained record names the bridge that has the prefix, and the will of its connection says when it is gone. A bridge
+that claims a prefix hears all other claims from before its own, and the earliest claim stands: whatever the order in
+which they arrive, each of two bridges comes to the same answer.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Told:
         self._retained.tend()
 
     def beside(self, delivery: Delivery) -> Iterator[Beside]:
-        """The messages before that of an event: its picture, which is there when the event comes, and Home Assistant's."""
+        """The messages before that of an event: its picture, which is there when it comes, and Home Assistant's."""
         event = delivery.record.message
         if not isinstance(event, Event):
             return
