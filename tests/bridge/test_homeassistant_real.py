@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -13,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import permutations
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -25,8 +22,8 @@ from daemon.config.targets import MqttTarget
 from daemon.redact import Secret
 from lookoutd.client import Subscriber
 from lookoutd.messages import Counts, Event
-from tests.bridge.test_mqtt import tended
-from tests.bridge.told import Kept, Shown, context, delivery, event, repeated, source
+from tests.bridge.mqtt_deaths import BridgeProcess
+from tests.bridge.told import Kept, Shown, context, delivery, event, repeated, source, tended, tended_for
 from tests.support.daemon import DEMO_MODEL, ROOT, Lookout
 from tests.support.homeassistant import Found, HomeAssistant
 from tests.support.mosquitto import Mosquitto, Reader, retained
@@ -36,29 +33,6 @@ pytestmark = [pytest.mark.long, pytest.mark.needs("mosquitto", "home assistant")
 CAMERAS = ("door", "yard", "gate", "hall")
 _PATIENCE_S = 90.0  # the measured times are printed: they are below 10 s on a machine that does nothing else
 _WHOLE = [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
-
-
-class BridgeProcess:
-    def __init__(self, config: Path) -> None:
-        self._config = config
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "daemon", "bridge", "-c", str(self._config)]
-        with (self._config.parent / "bridge.log").open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ})
-
-    def kill(self) -> None:
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def _end(self, number: int) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(60)
-            self._process = None
 
 
 class Watch:
@@ -161,7 +135,7 @@ class World:
         }  # fmt: skip
         return {
             "model": {"path": str(DEMO_MODEL), "backend": "fake"},
-            "sources": [{"id": name, "seed": seed, **drawn} for seed, name in enumerate(cameras)],
+            "sources": [{"id": name, **drawn} for name in cameras],
             "tracking": {"enabled": True},
             "http": {"enabled": True, "port": self._http},
             "events": {"journal": str(folder / "journal.sqlite"), "snapshots": {"folder": str(folder / "pictures")}},
@@ -200,7 +174,7 @@ def test_the_blueprint_tells_of_each_event_once_and_not_when_things_come_back(tm
         with home, closing(open_target(target, context(memory))) as connection:
             tended(connection, board, lambda: home.wait(bool).state("event.door_event") == "unknown")
             home.wait(lambda found: found.state("automation.lookout_notify_with_the_picture_of_an_event") != "off")
-            sleep(2)  # it subscribes to the topic of events after the entity is there
+            tended_for(connection, board, 100)  # it subscribes to the topic of events after the entity is there
             connection.deliver([delivery(event(1, at=now), jpeg=b"\xff\xd8")])
             connection.deliver([delivery(event(2, at=now, label="car"))])
             home.wait(lambda found: found.fired_in(found.changes, "event.door_event")[-1:] == ["5f0c2d1e-2"])
@@ -209,7 +183,7 @@ def test_the_blueprint_tells_of_each_event_once_and_not_when_things_come_back(tm
         home.start()
         with closing(open_target(target, context(memory))) as connection:
             tended(connection, board, lambda: home.wait(bool).state("sensor.door_frame_rate") == "25.0")
-            sleep(2)
+            tended_for(connection, board, 100)
             connection.deliver([delivery(event(3, at=now))])
             found = home.wait(lambda found: len(found.told) > 0)
             assert [row["message"] for row in found.told] == ["person: zone entered yard"]

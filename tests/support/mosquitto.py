@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -114,6 +115,24 @@ class Mosquitto:
             self._process = None
 
 
+@dataclass(frozen=True)
+class Got:
+    """A message.
+
+    Attributes:
+        retain: it is old, and came because of a subscription.
+        dup: the broker sends it again.
+        id, content_type: beside the body; empty if they are not there.
+    """
+
+    topic: str
+    payload: bytes
+    retain: bool
+    dup: bool
+    id: str
+    content_type: str
+
+
 class Reader:
     """Another program at the broker: what it gets, in the order in which it gets it.
 
@@ -126,7 +145,7 @@ class Reader:
     def __init__(
         self, port: int, *topics: str, id: str = "", login: tuple[str, str] | None = None, qos: int = 1
     ) -> None:
-        self.messages: list[MQTTMessage] = []
+        self.messages: list[Got] = []
         self._here, self._changed = threading.Event(), threading.Condition()
         self._topics = topics
         self._client = Client(CallbackAPIVersion.VERSION2, client_id=id, protocol=MQTTProtocolVersion.MQTTv5)
@@ -179,8 +198,11 @@ class Reader:
         self.close()
 
     def _take(self, _client: Client, _data: object, message: MQTTMessage) -> None:
+        pairs = dict(getattr(message.properties, "UserProperty", ()))
+        kind = getattr(message.properties, "ContentType", "")
+        got = Got(message.topic, bytes(message.payload), message.retain, message.dup, pairs.get("id", ""), kind)
         with self._changed:
-            self.messages.append(message)
+            self.messages.append(got)
             self._changed.notify_all()
 
 

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import structlog
 
 from daemon.bridge.formats.port import formatter
+from daemon.bridge.mqtt.broker import Address, Login, Ticket
 from daemon.bridge.mqtt.claim import OFFLINE, Claim
-from daemon.bridge.mqtt.link import Address, Link, Login, Ticket, VersionError
+from daemon.bridge.mqtt.link import Link, VersionError
 from daemon.bridge.mqtt.messages import Messages
 from daemon.bridge.mqtt.told import Told
 from daemon.bridge.mqtt.topics import Topics, is_topic

@@ -56,10 +56,7 @@ class MqttHarness:
             if len(self._reader.messages) != count:
                 count, since = len(self._reader.messages), monotonic()
             sleep(0.02)
-        return [
-            Arrived(dict(row.properties.UserProperty)["id"], row.payload, row.topic.rpartition("/")[2])
-            for row in self._reader.messages[:count]
-        ]
+        return [Arrived(row.id, row.payload, row.topic.rpartition("/")[2]) for row in self._reader.messages[:count]]
 
     def too_large(self) -> int | None:
         return _LIMIT
