@@ -191,7 +191,7 @@ def _tls(target: RedisTarget) -> dict[str, Any]:
 
 def _reason(error: BaseException) -> str:
     """Why, in words that help."""
-    text = printable(str(error))[:300]
+    text = printable(str(error).rpartition(" of pipeline caused error: ")[2])[:300]  # before it is what was sent
     if isinstance(error, OutOfMemoryError) or "OOM" in text:
         return "it has no memory left (maxmemory) and takes nothing: what waits is told when it has"
     if isinstance(error, NoPermissionError) or "NOPERM" in text:
