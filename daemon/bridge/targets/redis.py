@@ -57,7 +57,7 @@ class RedisConnection:
         until = self._clock.monotonic_ns() + _DELIVER_NS
         for attempt in range(_TRIES):
             try:
-                # Who else writes to the stream may hinder this for ever: better twice than never.
+                # Another writer of the stream may hinder this for ever: better twice than never.
                 self._call(partial(self._transact, out, until, looking=repeated and attempt + 1 < _TRIES))
                 break
             except WatchError:
