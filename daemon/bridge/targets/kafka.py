@@ -1,7 +1,8 @@
 """Kafka, and what speaks its protocol.
 
-What the broker has acknowledged is settled, never what was handed to the library. Messages of a batch fail together:
-the library's own limit of time is longer than a batch's, so that none is given up while a later one still arrives.
+A message is settled when the broker has acknowledged it, never when the library has it. Messages of a batch fail
+together: the library's own limit of time is longer than a batch's, so that none is given up while a later one still
+arrives.
 """
 
 from __future__ import annotations

@@ -278,7 +278,8 @@ class NatsConnection:
 
 async def _close(client: Client) -> None:
     """It may wait for a server that hangs, or for TLS that never came about."""
-    with suppress(asyncio.TimeoutError, NatsError, OSError):
+    # Some versions have AttributeError where nothing was opened.
+    with suppress(asyncio.TimeoutError, NatsError, OSError, AttributeError):
         await asyncio.wait_for(client.close(), _CLOSE_S)
 
 

@@ -35,7 +35,7 @@ class GuardedClient(Client):
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """What a .creds file holds.
+    """The JWT and the seed of a .creds file.
 
     Attributes:
         jwt: of the user.

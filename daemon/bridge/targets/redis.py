@@ -57,7 +57,7 @@ class RedisConnection:
         until = self._clock.monotonic_ns() + _DELIVER_NS
         for attempt in range(_TRIES):
             try:
-                # Who else writes to the stream may hinder this for ever: better twice than never.
+                # Another writer of the stream may hinder this for ever: better twice than never.
                 self._call(partial(self._transact, out, until, looking=repeated and attempt + 1 < _TRIES))
                 break
             except WatchError:
@@ -191,7 +191,7 @@ def _tls(target: RedisTarget) -> dict[str, Any]:
 
 def _reason(error: BaseException) -> str:
     """Why, in words that help."""
-    text = printable(str(error))[:300]
+    text = printable(str(error).rpartition(" of pipeline caused error: ")[2])[:300]  # before it is what was sent
     if isinstance(error, OutOfMemoryError) or "OOM" in text:
         return "it has no memory left (maxmemory) and takes nothing: what waits is told when it has"
     if isinstance(error, NoPermissionError) or "NOPERM" in text:

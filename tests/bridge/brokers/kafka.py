@@ -30,6 +30,7 @@ class KafkaHarness:
         self.kill, self.pause, self.resume = self.broker.kill, self.broker.pause, self.broker.resume
         self._refusing: RefusingBroker | None = None
         self._is_made = False
+        self._read: list[tuple[dict[str, bytes], bytes, bytes]] = []
 
     def start(self) -> None:
         self.broker.start()
@@ -57,19 +58,21 @@ class KafkaHarness:
         return [Arrived(headers["id"].decode(), body, key.decode()) for headers, key, body in self.messages()]
 
     def messages(self) -> list[tuple[dict[str, bytes], bytes, bytes]]:
-        """Headers, key and value of each."""
-        settings = {"bootstrap.servers": f"127.0.0.1:{self.broker.port}", "group.id": uuid4().hex, "log_level": 0}
+        """Headers, key and value of each, those that were read before as well: the broker keeps the last five megabytes
+        alone."""
+        settings = {
+            "bootstrap.servers": f"127.0.0.1:{self.broker.port}", "group.id": uuid4().hex, "log_level": 0,
+            "auto.offset.reset": "error",
+        }  # fmt: skip
         consumer = Consumer(settings)
         try:
-            place = TopicPartition(_TOPIC, 0, 0)
-            _, end = consumer.get_watermark_offsets(place, timeout=30)
-            consumer.assign([place])
-            found: list[tuple[dict[str, bytes], bytes, bytes]] = []
-            while len(found) < end:
+            _, end = consumer.get_watermark_offsets(TopicPartition(_TOPIC, 0), timeout=30)
+            consumer.assign([TopicPartition(_TOPIC, 0, len(self._read))])
+            while len(self._read) < end:
                 (message,) = consumer.consume(1, timeout=30)
-                assert message.error() is None
-                found.append((dict(message.headers()), message.key(), message.value()))
-            return found
+                assert message.error() is None, message.error()
+                self._read.append((dict(message.headers()), message.key(), message.value()))
+            return list(self._read)
         finally:
             consumer.close()
 
