@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Absence(msgspec.Struct, frozen=True, array_like=True):
-    """What a configuration says of the sources of a store.
+    """The words of a configuration on the sources of a store.
 
     Attributes:
         at: since when the daemon records, UTC ns.

@@ -204,7 +204,7 @@ class SourceFiles:
         keep_books(to, [self], now)
 
     def untold(self) -> dict[str, tuple[FileFacts, list[Gap]]]:
-        """What the index does not know; whoever tells it clears this."""
+        """Files that the index does not know as they are, by id; whoever tells it clears this."""
         if self._file is not None and self._file.fragments:
             self._untold[self._file.head.id] = self._file.facts, self._file.head.gaps
         return self._untold

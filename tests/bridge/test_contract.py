@@ -10,10 +10,12 @@ from pathlib import Path
 from time import sleep
 
 import pytest
+from msgspec import structs
 
 from daemon.bridge.port import AwayError, Connection
 from daemon.bridge.records import Delivery, Figure
 from daemon.bridge.states import StateBoard
+from lookoutd.messages import Detection
 from tests.bridge.brokers.harness import WRONG_PASSWORD, BrokerHarness, deliveries, delivery, opened
 from tests.bridge.brokers.table import BROKERS
 from tests.bridge.publisher import EventSource
@@ -146,6 +148,14 @@ def test_nobody_listens(broker: BrokerHarness) -> None:
     target = broker.unreachable()
     with pytest.raises(AwayError, match=r"127\.0\.0\.1"):
         opened(target)
+
+
+def test_a_frame_of_several_messages_is_one_figure(broker: BrokerHarness) -> None:
+    boxes = [Detection("person", 0, 0.9, (1.0, 2.0, 3.0, 4.0)), Detection("car", 2, 0.8, (5.0, 6.0, 7.0, 8.0))]
+    with EventSource() as source:
+        figures = [Figure("here", "door", source.detections("door", rows), b"{}") for rows in (boxes, [])]
+    with closing(opened(structs.replace(broker.target(), format="deepstream-full"))) as connection:
+        assert connection.show(figures) == 2
 
 
 def test_figures_go_and_closing_twice_does_nothing(broker: BrokerHarness) -> None:

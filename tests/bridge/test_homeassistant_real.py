@@ -125,7 +125,11 @@ class World:
     def wait_right(self, cameras: tuple[str, ...] = CAMERAS) -> float:
         """The seconds that it took."""
         begun = monotonic()
-        self.home.wait(lambda found: self.is_right(found, cameras), _PATIENCE_S)
+        try:
+            self.home.wait(lambda found: self.is_right(found, cameras), _PATIENCE_S)
+        except AssertionError:
+            sys.stderr.write(f"the daemon says: {self.watch.inside}\n")
+            raise
         return monotonic() - begun
 
     def close(self) -> None:

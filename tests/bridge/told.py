@@ -58,7 +58,7 @@ class Later(SystemClock):
     def __init__(self) -> None:
         self.ahead_s = 0.0
 
-    def monotonic_ns(self) -> int:  # type: ignore[override]
+    def monotonic_ns(self) -> int:
         return SystemClock.monotonic_ns() + round(self.ahead_s * 1e9)
 
 

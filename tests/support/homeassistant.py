@@ -22,7 +22,7 @@ from tests.support.ports import free_port
 
 _TESTS = Path(__file__).resolve().parents[1] / "homeassistant"
 PYTHON = HOMEASSISTANT / "bin" / "python"
-_WITHIN_S = 120.0
+_WITHIN_S = 600.0
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -70,15 +70,17 @@ class KafkaConnection:
         return out.results()
 
     def show(self, figures: Sequence[Figure]) -> int:
-        producer, sent = self._used(), 0
-        for topic, figure, part in figures_of(figures, self._formatter, self._target.topic, _part):
+        producer, failed = self._used(), set[int]()
+        for place, topic, part in figures_of(figures, self._formatter, self._target.topic, _part, failed):
             if len(producer) > _FIGURES:
-                break
-            with suppress(BufferError, KafkaException):
-                producer.produce(topic, part.body, key=figure.source, headers=_headers(part))
-                sent += 1
+                failed.add(place)
+                continue
+            try:
+                producer.produce(topic, part.body, key=figures[place].source, headers=_headers(part))
+            except (BufferError, KafkaException):
+                failed.add(place)
         producer.poll(0)
-        return sent
+        return len(figures) - len(failed)
 
     def tend(self, states: StateBoard) -> None:
         del states

@@ -77,8 +77,10 @@ class NatsConnection:
         return out.results()
 
     def show(self, figures: Sequence[Figure]) -> int:
-        rows = list(figures_of(figures, self._formatter, self._target.subject, _token))
-        return self._call(self._show(rows), _FIGURES_S)
+        failed: set[int] = set()
+        rows = list(figures_of(figures, self._formatter, self._target.subject, _token, failed))
+        self._call(self._show(rows, failed), _FIGURES_S)
+        return len(figures) - len(failed)
 
     def tend(self, states: StateBoard) -> None:
         del states
@@ -130,7 +132,7 @@ class NatsConnection:
                 await client.connect(**self._options(place, name))
             except (NatsError, OSError, asyncio.TimeoutError, ValueError) as error:
                 failures.append(f"{place.shown}: {_said(error)}")
-                await client.close()
+                await _close(client)
                 continue
             self._client = client
             self._inbox = client.new_inbox()
@@ -257,21 +259,27 @@ class NatsConnection:
             raise AwayError(f"nats at {self._shown}: the stream takes nothing now: {said}")
         return True
 
-    async def _show(self, rows: Sequence[tuple[str, Figure, Encoded]]) -> int:
+    async def _show(self, rows: Sequence[tuple[int, str, Encoded]], failed: set[int]) -> None:
         client = self._used()
-        for subject, _, part in rows:
-            with suppress(MaxPayloadError):
+        for place, subject, part in rows:
+            try:
                 await client.publish(subject, part.body, headers=_headers(part))
-        return len(rows)
+            except MaxPayloadError:
+                failed.add(place)
 
     async def _end(self) -> None:
         """Close the client, and leave nothing behind in the loop, whatever hangs."""
         if self._client is not None:
-            with suppress(asyncio.TimeoutError, NatsError, OSError):
-                await asyncio.wait_for(self._client.close(), _CLOSE_S)
+            await _close(self._client)
         others = [task for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
+
+
+async def _close(client: Client) -> None:
+    """It may wait for a server that hangs, or for TLS that never came about."""
+    with suppress(asyncio.TimeoutError, NatsError, OSError):
+        await asyncio.wait_for(client.close(), _CLOSE_S)
 
 
 def connect(target: NatsTarget, context: TargetContext) -> NatsConnection:

@@ -79,14 +79,19 @@ class Batch:
 
 
 def figures_of(
-    figures: Sequence[Figure], formatter: Formatter, template: str, escape: Callable[[str], str]
-) -> Iterator[tuple[str, Figure, Encoded]]:
-    """The topic of each message of figures; a figure that cannot be written has none."""
-    for figure in figures:
+    figures: Sequence[Figure], formatter: Formatter, template: str, escape: Callable[[str], str], failed: set[int]
+) -> Iterator[tuple[int, str, Encoded]]:
+    """The place of the figure, and the topic, of each message.
+
+    Args:
+        failed: gets the places of those that cannot be written.
+    """
+    for place, figure in enumerate(figures):
         topic = named(template, kind=FIGURES, source=escape(figure.source), daemon=escape(figure.daemon))
         try:
             parts = formatter.figure(figure)
         except ValueError:
+            failed.add(place)
             continue
         for part in parts:
-            yield topic, figure, part
+            yield place, topic, part

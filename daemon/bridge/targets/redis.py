@@ -66,11 +66,15 @@ class RedisConnection:
         return out.results()
 
     def show(self, figures: Sequence[Figure]) -> int:
+        failed: set[int] = set()
         pipeline = self._client.pipeline(transaction=False)
-        for stream, figure, part in figures_of(figures, self._formatter, self._target.stream, str):
+        rows = list(figures_of(figures, self._formatter, self._target.stream, str, failed))
+        for place, stream, part in rows:
+            figure = figures[place]
             self._add(pipeline, stream, {"source": figure.source, "daemon": figure.daemon}, part)
         answers = self._call(lambda: pipeline.execute(raise_on_error=False))
-        return sum(not isinstance(answer, Exception) for answer in answers)
+        failed.update(place for (place, _, _), answer in zip(rows, answers) if isinstance(answer, Exception))
+        return len(figures) - len(failed)
 
     def tend(self, states: StateBoard) -> None:
         del states
