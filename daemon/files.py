@@ -1,5 +1,5 @@
-"""Files that a configuration names, and the folder of state. What is no file is refused before it is read, because that
-may never end."""
+"""Files that a configuration names, and the folder of state. Anything but a file is refused before it is read, because
+reading may never end."""
 
 from __future__ import annotations
 

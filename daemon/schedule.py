@@ -98,7 +98,7 @@ def _holds(part: _Part, day: int, minute: int) -> bool:
 
 
 def schedule_problem(times: str | None, zone: str | None) -> str | None:
-    """What is wrong with the keys `active` and `timezone`; None if nothing is."""
+    """The mistake in the keys `active` and `timezone`; None without one."""
     if times is None:
         return None if zone is None else "timezone: is for `active`, which is not set"
     if zone is None:

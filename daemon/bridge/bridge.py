@@ -100,7 +100,7 @@ class Bridge:
         """Use other targets: those that have changed are connected anew, and go on where they were.
 
         Returns:
-            What takes a restart, in words.
+            Keys that take a restart, in words.
         """
         with self._guard:
             if self._ending.is_set:
@@ -179,7 +179,7 @@ class Bridge:
         return target
 
     def _forget_removed(self) -> None:
-        """What waits for targets that the configuration has no more is said, and given up."""
+        """Records that wait for targets which the configuration has no more are given up, and the log says how many."""
         wanted = {target.name for target in self._config.targets}
         for name in accounts.known_targets(self._spool):
             if name not in wanted:

@@ -70,7 +70,7 @@ class EventIntake:
         self._was_away = False
 
     def catch_up(self) -> Iterator[Entry]:
-        """What the journal has and the wire has not given: after a connection, and now and then.
+        """Events that the journal has and the wire has not given: after a connection, and now and then.
 
         Raises:
             AwayError: the journal does not answer now.

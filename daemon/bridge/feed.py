@@ -1,4 +1,4 @@
-"""What comes from one daemon: its messages become records, states, figures and notices."""
+"""The messages of one daemon become records, states, figures and notices."""
 
 from __future__ import annotations
 

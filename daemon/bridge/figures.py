@@ -57,7 +57,7 @@ class FigureBox:
             self._waiting[key] = waiting
 
     def take(self, now_ns: int) -> list[Figure]:
-        """Those that are due. What cannot be read, or is of a former owner of its source, counts as failed."""
+        """Those that are due. Messages that cannot be read, or are of a former owner of their source, count as failed."""
         with self._lock:
             due = [key for key in self._waiting if self._next_ns.get(key, 0) <= now_ns]
             for key in due:
@@ -73,7 +73,7 @@ class FigureBox:
             self._failed += failed
 
     def report(self) -> FigureAccount:
-        """What waits is counted as thinned until it is sent."""
+        """Detections that wait count as thinned until they are sent."""
         with self._lock:
             waiting = self._received - self._sent - self._failed - self._thinned
             return FigureAccount(self._received, self._sent, self._thinned + waiting, self._failed)

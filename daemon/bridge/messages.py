@@ -1,4 +1,4 @@
-"""What the bridge itself tells, beside the messages of the wire: changes of state that last, and losses."""
+"""The bridge's own messages, beside those of the wire: changes of state that last, and losses."""
 
 from __future__ import annotations
 

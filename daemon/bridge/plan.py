@@ -1,4 +1,4 @@
-"""What is next for a target: of each record, whether it is sent, and why not."""
+"""The next records for a target: whether each is sent, and why not."""
 
 from __future__ import annotations
 

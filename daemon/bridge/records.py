@@ -1,4 +1,4 @@
-"""What is passed on."""
+"""Records, which every target is told, and figures."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes from one daemon.
+    """The messages of one daemon.
 
     Attributes:
         events: that came, with those of the journal.

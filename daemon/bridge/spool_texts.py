@@ -50,7 +50,7 @@ class SpoolTexts:
             return {owner for (owner, _), value in known.items() if value is not None}
 
     def changed(self) -> list[Text]:
-        """What is to be written."""
+        """Those that are to be written."""
         with self._guard:
             return [Text(*key, value) for key, value in self._changed.items()]
 

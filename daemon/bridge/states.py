@@ -79,7 +79,7 @@ class StateBoard:
         return self._states
 
     def on_daemon(self, daemon: str, is_up: bool, reason: str | None = None) -> None:
-        """Its messages come, or not, and why. What it told before is not known to be true when it is back."""
+        """Its messages come, or not, and why. A daemon that is back has to tell its sources anew."""
         with self._lock:
             known = self._states.daemons.get(daemon) or DaemonState(daemon)
             metrics = known.metrics if is_up and known.is_up else None

@@ -1,4 +1,4 @@
-"""What a target wants to be told."""
+"""Records that a target wants to be told."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class When:
         return not isinstance(message, Event) or _wants_event(self._when, message)
 
     def _is_of_sources(self, record: Record, message: object) -> bool:
-        """What is about no source concerns them all."""
+        """A daemon or a store concerns all of them."""
         assert self._sources is not None  # noqa: S101 - asked where it is not
         if isinstance(message, Notice) and message.about in ("daemon", "store"):
             return True

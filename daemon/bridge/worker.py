@@ -53,7 +53,7 @@ class Pictures(Protocol):
 
 @dataclass(frozen=True)
 class Helpers:
-    """What a target may need.
+    """Things that a target may need.
 
     Attributes:
         pictures: None where it wants none.

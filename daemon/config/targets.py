@@ -41,13 +41,13 @@ class WhenConfig(Section, frozen=True):
     """event, status (a source, a store or a daemon is down or up again, recordings have gaps), clip (a video is
     ready)"""
     sources: list[SourceId] | None = None
-    """ids"""
+    """ids of sources"""
     rules: list[str] | None = None
     """of events: names of rules; events without a rule are left out"""
     labels: list[str] | None = None
     """of events: such as [person, car]"""
     events: list[str] | None = None
-    """of events: what happened, such as [zone.entered, line.crossed], or [zone] for all of a kind"""
+    """of events: kinds and phases, such as [zone.entered, line.crossed], or [zone] for all of a kind"""
     attributes: list[str] | None = None
     """of events: NAME or NAME=VALUE; one of them is enough"""
     active: str | None = None
@@ -74,7 +74,7 @@ class TargetBase(Section, frozen=True, kw_only=True):
     """which events: {kinds: [event, status], sources: [door], rules: [porch], labels: [person], events: [zone.entered],
     attributes: [colour=red], active: "22:00-06:00"}"""
     stale_s: Annotated[float, msgspec.Meta(ge=1, le=31_536_000)] | None = None
-    """what is older is not told any more, and counted as stale; null: however late"""
+    """records that are older are not told any more, and count as stale; null: however late"""
 
     @property
     def wants_pictures(self) -> bool:
@@ -87,7 +87,7 @@ class TargetBase(Section, frozen=True, kw_only=True):
         return 0.0
 
     def problems(self) -> Iterator[str]:
-        """What cannot be, each with the key and what to write instead; types say more of it."""
+        """Mistakes, each with the key and a remedy; each type adds its own."""
         if not is_name(self.name):
             yield f"name: {self.name!r} may hold letters, digits, '_', '.' and '-' only"
         yield from (f"when.{problem}" for problem in self.when.problems())
@@ -123,7 +123,7 @@ class MqttTarget(WireBase, frozen=True, tag="mqtt", kw_only=True):
     certificate_file: Path | None = None
     """PEM, the bridge's own, with key_file"""
     key_file: Path | None = None
-    """PEM"""
+    """PEM, of certificate_file, without a password"""
     allow_plaintext: bool = False
     """mqtt:// to another machine: password and events can be read on the way"""
     prefix: Topic = "lookout"
@@ -194,7 +194,7 @@ class NatsTarget(WireBase, frozen=True, tag="nats", kw_only=True):
     certificate_file: Path | None = None
     """PEM, the bridge's own, with key_file"""
     key_file: Path | None = None
-    """PEM"""
+    """PEM, of certificate_file, without a password"""
     allow_plaintext: bool = False
     """nats:// to another machine"""
 
@@ -234,7 +234,7 @@ class RedisTarget(WireBase, frozen=True, tag="redis", kw_only=True):
     certificate_file: Path | None = None
     """PEM, the bridge's own, with key_file"""
     key_file: Path | None = None
-    """PEM"""
+    """PEM, of certificate_file, without a password"""
     allow_plaintext: bool = False
     """redis:// to another machine"""
     stream: Topic = "lookout:{kind}"
@@ -332,7 +332,7 @@ class TelegramTarget(PushBase, frozen=True, tag="telegram", kw_only=True):
     token: Secret
     """of the bot, such as "${BOT_TOKEN}", which is taken from the environment"""
     chat: str
-    """its id"""
+    """its number, or @name"""
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)] = "{label} at {source}, {time}"
     """{label}, {source}, {rule}, {event}, {time}, {daemon} and {reason} are replaced"""
     api: str = "https://api.telegram.org"

@@ -24,7 +24,7 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """What a database is.
+    """The form of a database.
 
     Attributes:
         key: of the configuration that names it.
