@@ -123,7 +123,7 @@ class MqttTarget(WireBase, frozen=True, tag="mqtt", kw_only=True):
     certificate_file: Path | None = None
     """PEM, the bridge's own, with key_file"""
     key_file: Path | None = None
-    """PEM"""
+    """PEM, of that certificate"""
     allow_plaintext: bool = False
     """mqtt:// to another machine: password and events can be read on the way"""
     prefix: Topic = "lookout"
