@@ -2,33 +2,35 @@
 
 import asyncio
 import json
+from typing import Any
 
 from homeassistant.components import image
 from homeassistant.core import callback
 from homeassistant.helpers import device_registry, entity_registry
 
 
-async def async_setup(hass, config):
-    path, changes, told = config["lookout_probe"]["socket"], [], []
+async def async_setup(hass: Any, config: dict[str, Any]) -> bool:
+    path, changes, told = config["lookout_probe"]["socket"], list[Any](), list[Any]()
 
-    @callback
-    def note(event):
+    def note(event: Any) -> None:
         new, old = event.data["new_state"], event.data["old_state"]
         if new is not None and new.entity_id.startswith("event."):
             changes.append([new.entity_id, old and old.state, new.state, new.attributes.get("id")])
 
-    async def answer(_reader, writer):
-        writer.write(json.dumps({**await found(hass, changes), "told": told}, default=str).encode())
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        found = {**await known(hass), "changes": changes, "told": told}
+        writer.write(json.dumps(found, default=str).encode())
         await writer.drain()
         writer.close()
 
-    hass.bus.async_listen("state_changed", note)
+    hass.bus.async_listen("state_changed", callback(note))
     hass.bus.async_listen("lookout_told", callback(lambda event: told.append(dict(event.data))))
     await asyncio.start_unix_server(answer, path)
     return True
 
 
-async def found(hass, changes):
+async def known(hass: Any) -> dict[str, Any]:
+    """States, devices, entities, and the bytes of pictures."""
     devices, entities = device_registry.async_get(hass), entity_registry.async_get(hass)
     pictures = {}
     component = hass.data.get(image.DATA_COMPONENT)
@@ -42,6 +44,5 @@ async def found(hass, changes):
             for row in devices.devices.values()
         ],
         "entities": {row.entity_id: row.unique_id for row in entities.entities.values()},
-        "changes": changes,
         "pictures": pictures,
     }
