@@ -118,8 +118,8 @@ image: $(VENV)/dev
 
 lock: $(VENV)/dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@for target in "cpu --extra http" "gpu --extra http --extra gpu"; do set -- $$target; name=$$1; shift; \
-	  $(BIN)/uv pip compile pyproject.toml $$* --generate-hashes --universal --python-version 3.10 --quiet \
+	@for target in "cpu" "gpu --extra gpu"; do set -- $$target; name=$$1; shift; \
+	  $(BIN)/uv pip compile pyproject.toml --extra http --extra bridge --extra evidence $$* --generate-hashes --universal --python-version 3.10 --quiet \
 	    --no-emit-index-url --custom-compile-command "make lock" -o requirements/$$name.lock; done
 
 dist:
@@ -144,7 +144,8 @@ install:
 	@install -m 644 models/demo.onnx $(ETC_DIR)/models/
 	@[ -e $(ETC_DIR)/config.yaml ] || install -m 644 config.yaml $(ETC_DIR)/config.yaml
 	@[ -e $(ETC_DIR)/environment ] || install -m 600 /dev/null $(ETC_DIR)/environment
-	@install -m 644 systemd/lookout.service systemd/lookout@.service systemd/lookout-dashboard.service $(UNIT_DIR)/
+	@install -m 644 systemd/lookout.service systemd/lookout@.service systemd/lookout-dashboard.service \
+	  systemd/lookout-bridge.service $(UNIT_DIR)/
 	@ln -sfn /opt/lookout/bin/lookout $(BIN_DIR)/lookout
 	@install -m 644 README.md CHANGELOG.md LICENSE THIRD_PARTY.md $(DOC_DIR)/
 	@install -m 644 docs/*.md $(DOC_DIR)/docs/
@@ -153,8 +154,9 @@ install:
 	@echo "Installed. Edit $(ETC_DIR)/config.yaml, then: systemctl enable --now lookout"
 
 uninstall:
-	@[ -n "$(DESTDIR)" ] || systemctl disable --now lookout lookout-dashboard 2>/dev/null || true
-	@rm -f $(UNIT_DIR)/lookout.service $(UNIT_DIR)/lookout@.service $(UNIT_DIR)/lookout-dashboard.service
+	@[ -n "$(DESTDIR)" ] || systemctl disable --now lookout lookout-dashboard lookout-bridge 2>/dev/null || true
+	@rm -f $(UNIT_DIR)/lookout.service $(UNIT_DIR)/lookout@.service $(UNIT_DIR)/lookout-dashboard.service \
+	  $(UNIT_DIR)/lookout-bridge.service
 	@[ "$$(readlink $(BIN_DIR)/lookout)" != /opt/lookout/bin/lookout ] || rm $(BIN_DIR)/lookout
 	@rm -rf $(HOME_DIR) $(DOC_DIR)
 	@! cmp -s deploy/logrotate.conf $(ROTATED) || rm $(ROTATED)

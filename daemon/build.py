@@ -22,12 +22,12 @@ from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
 from daemon.playback.kit import open_playback
 from daemon.publish.kit import await_subscriber, open_publishing
-from daemon.publish.ownership_fence import NoFence
 from daemon.seams import Seams
 from daemon.system.opener import Opener
 from daemon.system.runtime import Runtime
 from daemon.system.stop_token import StopToken
 from daemon.system.tuning import prepare_process
+from daemon.tracing.kit import open_tracing
 from detectors.factory import gpus
 from detectors.ranges import wanted_ranges
 
@@ -88,7 +88,8 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         from daemon.fleet.kit import open_fleet, open_grants
 
         grants = open_grants(config, clock)
-    publishing = open_publishing(core, grants or NoFence(), seams.sinks)
+    tracing = open_tracing(core, api.histograms.note_traces if api else None)
+    publishing = open_publishing(core, grants, seams.sinks, tracing.choose if tracing else None)
     owner = grants.owner if grants else None
     recording = control.open_recording(core, owner)
     events = open_events(core, owner, recording)
@@ -117,8 +118,8 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
     costs = control.measure(core, backend, models) if config.admission != "off" or grants else None
     admission = control.open_admission(core, backend, costs, models)
     announcements = control.Announcements(core, publishing.publisher, events, analytics.rules, recording)
-    packets = publishing.packets, recording
-    sources = control.open_sources(core, backend, seams.make_source, announcements, models.board, admission, *packets)
+    taps = admission, publishing.packets, recording
+    sources = control.open_sources(core, backend, seams.make_source, announcements, models.board, *taps)
     overload = Overload(clock, costs.weights if costs else {})
     monitor = open_monitor(
         core,
@@ -127,18 +128,17 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         second.metrics,
         lambda: control.process_ids(sources, analytics.rules, recording),
         seams.open_probe,
-        [*seams.rows, *([api.histograms.observe] if api else [])],
+        [*seams.rows, *([api.histograms.observe] if api else []), *([tracing.observe] if tracing else [])],
         [admission.learn, overload.learn],
         [analytics.rules.tick, events.tick],
         lambda: models.infos,
     )
     loader = control.model_loader(seams.open_detector, second.memory_bytes)
-    attached = [*open_playback(core, api), *seams.attach(core, api, publishing)]
-    reloads = [publishing.reload, *([api.reload] if api else []), *attached]
-    changes = control.open_changes(core, sources, models, loader, monitor, reloads, recording)
+    attached = *([api.reload] if api else ()), *open_playback(core, api), *seams.attach(core, api, publishing)
+    changes = control.open_changes(core, sources, models, loader, monitor, [publishing.reload, *attached], recording)
     await_subscriber(core, publishing.publisher, stop)
     control.start_with_sources(core, sources)
-    rest = monitor, events, analytics.rules, second, admission, overload, recording, api.url if api else None
+    rest = monitor, events, analytics.rules, second, admission, overload, recording, api.url if api else None, tracing
     parts = DaemonParts(core, health, sources, models, changes, publishing, *rest)
     control.note_health(health, models, core.ledger, overload, recording)
     if grants and costs:

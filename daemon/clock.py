@@ -92,6 +92,18 @@ def local_text(utc_ns: int) -> str:
     return datetime.fromtimestamp(utc_ns // 1_000_000_000, tz=timezone.utc).astimezone().isoformat(" ", "seconds")
 
 
+def wall_text(utc_ns: int, now_ns: int) -> str:
+    """The time of day by the clock on the wall, with its date if that is another than now's."""
+    local, now = (datetime.fromtimestamp(ns // 1_000_000_000, tz=timezone.utc).astimezone() for ns in (utc_ns, now_ns))
+    return local.strftime("%H:%M:%S" if local.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
+def utc_ms_text(utc_ns: int) -> str:
+    """A time of `Clock.utc_ns` to the millisecond, as browsers write it: 2026-11-26T10:30:00.250Z."""
+    at = _EPOCH + timedelta(milliseconds=utc_ns // 1_000_000)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def offset_text(utc_ns: int, offset_s: int) -> str:
     """The same by a clock that is so many seconds ahead of UTC."""
     zone = timezone(timedelta(seconds=offset_s))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import pairwise
 
 import msgspec
@@ -56,10 +55,13 @@ def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float
 
 
 def _exact_orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
-    """Products of tiny differences may underflow to 0, so even a 0 is computed again."""
+    """Products of tiny differences may underflow to 0, so even a 0 is computed again: in whole numbers of the smallest
+    part that one of the coordinates has."""
     if (ax == bx and ay == by) or (ax == cx and ay == cy) or (bx == cx and by == cy):
         return 0
-    x0, y0, x1, y1, x2, y2 = map(Fraction, (ax, ay, bx, by, cx, cy))
+    ratios = [value.as_integer_ratio() for value in (ax, ay, bx, by, cx, cy)]
+    parts = max(below for _, below in ratios)  # all are powers of two
+    x0, y0, x1, y1, x2, y2 = (above * (parts // below) for above, below in ratios)
     value = (x1 - x0) * (y2 - y0) - (y1 - y0) * (x2 - x0)
     return (value > 0) - (value < 0)
 
@@ -157,8 +159,13 @@ def touching_edges(points: Sequence[Point]) -> tuple[int, int] | None:
     """The numbers of two edges of a polygon that cross or touch, apart from neighbours at their corner; or None."""
     edges = edges_of(points, closed=True)
     count = len(edges)
+    boxes = [(min(ax, bx), min(ay, by), max(ax, bx), max(ay, by)) for ax, ay, bx, by in edges]
     for first in range(count):
+        left, upper, right, lower = boxes[first]
         for second in range(first + 1, count):
+            other = boxes[second]
+            if right < other[0] or other[2] < left or lower < other[1] or other[3] < upper:
+                continue  # as most are
             if second == first + 1 or (first == 0 and second == count - 1):
                 if _folds_back(edges[first], edges[second]) or _folds_back(edges[second], edges[first]):
                     return first, second

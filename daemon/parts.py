@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from daemon.pipeline.model_set import ModelSet
     from daemon.publish.kit import Publishing
     from daemon.recording.recording import Recording
+    from daemon.tracing.tracing import Tracing
     from detectors.port import ModelInfo
 
 
@@ -34,6 +35,7 @@ class DaemonParts:
     overload: whether the daemon can carry what it has.
     recording: None without a store.
     http_url: of the API on this machine; None without one.
+    tracing: None where no collector is named.
     """
 
     core: Core
@@ -50,6 +52,7 @@ class DaemonParts:
     overload: Overload
     recording: Recording | None
     http_url: str | None
+    tracing: Tracing | None
 
     @property
     def pids(self) -> list[int]:

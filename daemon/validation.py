@@ -90,6 +90,8 @@ def _explain(message: str, raw: object, kind: inspect.Type, before: str) -> str:
         tags = _tags(_at(path.rpartition(".")[0], raw, kind)[1])
         advice = f": for {value} it is {other}" if (other := _OTHER_NAMES.get(value)) in tags else ""
         text = f"must be one of {', '.join(tags)}, not {_shown(value)}{advice}"
+    elif isinstance(value, list) and (most := re.search(r"`array` of length <= (\d+)", text)):
+        text = f"may have {most[1]} items, not {len(value)}"
     elif text.startswith(("Expected", "Invalid")) and wanted is not None:
         text = f"must be {allowed_values(wanted)}, not {_kind_of(value) if _holds_secret(wanted) else _shown(value)}"
     path = f"{before}.{path}" if before and path[:1] not in ("", "[") else before + path

@@ -209,6 +209,8 @@ class Detections(msgspec.Struct, frozen=True, kw_only=True):
         captured_at: UTC, of the kind that `clock` says.
         owner: null for a daemon that shares its sources with no other.
         corrupt: true if the decoder found errors in the picture; absent otherwise.
+        traceparent: W3C's header of the frame's trace, for what is done with the message; absent where the frame is not
+            traced.
     """
 
     schema: Literal["lookout.detections/1"] = "lookout.detections/1"
@@ -227,6 +229,7 @@ class Detections(msgspec.Struct, frozen=True, kw_only=True):
     dropped: Dropped
     owner: Owner | None = None
     corrupt: bool | msgspec.UnsetType = msgspec.UNSET
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class VideoFormat(msgspec.Struct, frozen=True):

@@ -30,8 +30,25 @@ class Account(msgspec.Struct):
     dropped: dict[str, int] = {}
     repeated: int = 0
 
-    def drop(self, cause: str, count: int = 1) -> None:
-        self.dropped[cause] = self.dropped.get(cause, 0) + count
+    def settle(self, position: int, size: int, outcome: str) -> None:
+        """Records up to a position are `delivered`, `filtered`, `thinned`, or dropped for this cause."""
+        self.cursor = position
+        if outcome == "delivered":
+            self.delivered += size
+        elif outcome == "filtered":
+            self.filtered += size
+        elif outcome == "thinned":
+            self.thinned += size
+        else:
+            self.dropped[outcome] = self.dropped.get(outcome, 0) + size
+
+    def repeat(self) -> None:
+        """A record is sent again."""
+        self.repeated += 1
+
+    def copy(self) -> Account:
+        """As it is now."""
+        return msgspec.structs.replace(self, dropped=dict(self.dropped))
 
 
 def owner_of(target: str) -> str:
@@ -41,7 +58,7 @@ def owner_of(target: str) -> str:
 
 def load(spool: Spool, target: str) -> Account:
     """The account of a target; a new one begins with what comes from now on."""
-    text = spool.text(owner_of(target), _KEY)
+    text = spool.texts.get(owner_of(target), _KEY)
     if text is not None:
         try:
             found = msgspec.json.decode(text, type=Account)
@@ -59,7 +76,7 @@ def save(spool: Spool, target: str, account: Account) -> None:
 
 def cursor_on_disk(spool: Spool, target: str) -> int | None:
     """Where a target begins after a kill; None if it is not on disk yet."""
-    text = spool.text_on_disk(owner_of(target), _KEY)
+    text = spool.texts.on_disk(owner_of(target), _KEY)
     return None if text is None else msgspec.json.decode(text, type=Account).cursor
 
 
@@ -67,7 +84,7 @@ def forget(spool: Spool, target: str) -> int:
     """Remove all texts of a target that is no more; the number of records that waited for it."""
     account = load(spool, target)
     for owner in (owner_of(target), f"{owner_of(target)}/memory"):
-        for key in spool.texts_of(owner):
+        for key in spool.texts.of(owner):
             spool.keep(Text(owner, key, None))
     spool.need(target, None)
     return spool.last - account.cursor
@@ -75,7 +92,7 @@ def forget(spool: Spool, target: str) -> int:
 
 def known_targets(spool: Spool) -> list[str]:
     """The names of targets that have an account."""
-    owners = [owner.split("/") for owner in spool.owners if owner.startswith("target/")]
+    owners = [owner.split("/") for owner in spool.texts.owners if owner.startswith("target/")]
     return [names[1] for names in owners if len(names) == 2]
 
 
@@ -86,7 +103,7 @@ class SpoolMemory:
         self._spool, self._owner = spool, f"{owner_of(target)}/memory"
 
     def read(self) -> Mapping[str, str]:
-        return self._spool.texts_of(self._owner)
+        return self._spool.texts.of(self._owner)
 
     def write(self, key: str, value: str | None) -> None:
         self._spool.keep(Text(self._owner, key, value))

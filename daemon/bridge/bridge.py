@@ -163,7 +163,7 @@ class Bridge:
     # ---------------------------------------------------------------------------------------------------------------
 
     def _known_id(self) -> str:
-        known = self._spool.text(_OWNER, _ID)
+        known = self._spool.texts.get(_OWNER, _ID)
         if known is None:
             known = secrets.token_hex(8)
             self._spool.keep(Text(_OWNER, _ID, known))
@@ -192,7 +192,7 @@ class Bridge:
             feed.show_to(boxes)
 
     def _restore_notices(self) -> None:
-        text = self._spool.text(_OWNER, _NOTICES)
+        text = self._spool.texts.get(_OWNER, _NOTICES)
         if text is None:
             return
         try:
@@ -202,7 +202,7 @@ class Bridge:
 
     def _tick(self) -> None:
         """A daemon whose API does not answer holds up no other one for longer than its time limit."""
-        kept = self._spool.text(_OWNER, _NOTICES)
+        kept = self._spool.texts.get(_OWNER, _NOTICES)
         while not self._clock.wait(self._ending, _TICK_S):
             try:
                 for feed in self._feeds:

@@ -141,6 +141,8 @@ class EventIntake:
         """Of another run than the last known event: whether the journal has removed some between them."""
         place = self.place
         assert place is not None  # noqa: S101 - the caller has one
+        if first <= place.number + 1:  # nothing can be between them
+            return
         newest = self._journal.newest(place.number + 1)
         if not newest.events or newest.events[-1].number != place.number:
             yield self._loss(None, place.number + 1, first - 1, "journal")

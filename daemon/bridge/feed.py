@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import structlog
 
+from daemon.bridge.clip_intake import ClipIntake
 from daemon.bridge.event_intake import EventIntake, Place
 from daemon.bridge.figures import FigureBox, Waiting
 from daemon.bridge.journal_pages import JournalPages
-from daemon.bridge.messages import Loss
 from daemon.bridge.notices import NoticeBook
 from daemon.bridge.recording_gaps import INTERVAL_S, read_gaps, read_stores
 from daemon.bridge.records import Entry
@@ -58,12 +58,12 @@ class Feed:
         self._api = DaemonApi(address)
         self._ending = StopToken()
         self._guard = threading.Lock()  # the link's thread and that of `tick`
-        place = spool.text(self._owner, _PLACE)
+        place = spool.texts.get(self._owner, _PLACE)
         self._intake = EventIntake(address.name, JournalPages(self._api), _decoded(place), clock, self._ending)
-        self._clip_index: dict[tuple[str, str], int] = {}
         self._state: tuple[LinkState, str | None] = "connecting", None
         self._is_behind, self._looked_ns, self._gaps_ns = True, 0, 0
-        self._clips = self._told = self._unreadable = 0
+        self._clips = ClipIntake(address.name, clock)
+        self._told = self._unreadable = 0
         self._link = Link(address, clock, _KINDS, self._take, self._on_state)
 
     @property
@@ -103,7 +103,7 @@ class Feed:
         intake = self._intake
         return FeedReport(
             daemon=self.name, state=state, reason=reason, events=intake.events, filled=intake.filled,
-            lost=intake.lost, clips=self._clips, notices=self._told,
+            lost=intake.lost, clips=self._clips.count, notices=self._told,
         )  # fmt: skip
 
     def tell(self, entries: Sequence[Entry]) -> None:
@@ -158,24 +158,9 @@ class Feed:
         if isinstance(message, Event):
             yield from self._intake.take(message)
         elif isinstance(message, Clip):
-            yield from self._clip(message)
+            yield from self._clips.take(message)
         elif isinstance(message, Metrics):
             self._link.expect(message.interval_s)
-
-    def _clip(self, clip: Clip) -> Iterator[Entry]:
-        key = clip.instance, clip.source
-        expected = self._clip_index.get(key, clip.index)
-        self._clip_index[key] = clip.index + 1
-        now = self._clock.utc_ns()
-        if clip.index > expected:
-            id = f"{self.name}-{clip.instance}-clips-{clip.source}-{expected}-{clip.index - 1}"
-            loss = Loss(id=id, daemon=self.name, count=clip.index - expected, at=now, cause="wire")
-            yield Entry("loss", self.name, clip.source, id, now, msgspec.json.encode(loss))
-        if clip.state == "recording":
-            return
-        self._clips += 1
-        id = f"{clip.store}-{clip.id}-{clip.state}"
-        yield Entry("clip", self.name, clip.source, id, clip.end, msgspec.json.encode(clip))
 
     # ---------------------------------------------------------------------------------------------------------------
 

@@ -57,7 +57,6 @@ def _run(order: BridgeOrder, end: socket.socket, bound: socket.socket | None) ->
         bridge.start()
         if account is not None:
             account.start()
-        end.sendall(b"ready\n")
         _wait(end)
         if account is not None:
             account.close()

@@ -3,8 +3,8 @@
 - `up` is well, all else of a source is trouble, whatever it is called from try to try. A recording that has `ended`,
   and a source that is removed, disabled or moved to another daemon, is no trouble; one that was told is closed by `up`
   with the reason.
-- While a daemon is away nobody knows how its sources and stores are: there is one notice of the daemon. What was told
-  of them before stays, and what was not begins anew when it is back.
+- While a daemon is away nobody knows how its sources and stores are: there is one notice of the daemon. Troubles that
+  were told of them stay, and those that were not begin anew when it is back.
 - What flaps stays down, see `daemon.bridge.troubles`.
 - Gaps of recordings that another notice tells of (the source, the store or the daemon is down) are not told again.
 """
@@ -163,7 +163,7 @@ class NoticeBook:
     # --- over restarts ---------------------------------------------------------------------------------------------
 
     def export(self) -> dict[str, Any]:
-        """What was told, and counters, as JSON has it."""
+        """The troubles that were told, and counters, as JSON has them."""
         with self._lock:
             now = self._clock.monotonic_ns()
             kept = ((key, row.keep(now)) for key, row in self._troubles.items())
@@ -175,7 +175,7 @@ class NoticeBook:
             return found
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """What `export` gave, before anything else; daemons that are not there any more are left out.
+        """Take over what `export` gave, before anything else; daemons that are not there any more are left out.
 
         Raises:
             ValueError: it does not fit; nothing is restored.

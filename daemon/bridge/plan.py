@@ -123,13 +123,4 @@ def settle(account: Account, steps: Sequence[Step], results: Sequence[str | None
                 outcome = next(answers)
             except StopIteration:
                 return
-        account.cursor = step.position
-        cause = step.count or ("refused" if outcome is not None else None)
-        if cause is None:
-            account.delivered += step.size
-        elif cause == "filtered":
-            account.filtered += step.size
-        elif cause == "thinned":
-            account.thinned += step.size
-        else:
-            account.drop(cause, step.size)
+        account.settle(step.position, step.size, step.count or ("delivered" if outcome is None else "refused"))

@@ -1,4 +1,4 @@
-"""What recordings lack: read from a daemon's figures, and counted since the last notice.
+"""The seconds that recordings lack: read from a daemon's figures, and counted since the last notice.
 
 The wire tells of stores and of the clips that events want, and not of the rest of a recording. The daemon's counters
 `lookout_recording_gap_seconds` have all of it, by source, store and cause, in one request.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,16 +30,18 @@ def drawn_picture() -> Picture:
     return Picture(cv2.imencode(".jpg", image)[1].tobytes())
 
 
-def samples(target: TargetConfig, picture: Callable[[], Picture] | None) -> Iterator[Delivery]:
+def samples(target: TargetConfig, picture: Callable[[], Picture] | None, now: int) -> Iterator[Delivery]:
     """
     Args:
         picture: None where the target wants none.
+        now: UTC ns.
     """
     kinds = formatter(target.format).kinds if isinstance(target, WireBase) else None
-    run, now = time.time_ns() // 1_000_000, time.time_ns()
     for position, (kind, message) in enumerate(_messages(now), start=1):
         if kinds is None or kind in kinds:
-            record = Record(run, position, kind, _DAEMON, _SOURCE, message.id, now, msgspec.json.encode(message))
+            record = Record(
+                now // 1_000_000, position, kind, _DAEMON, _SOURCE, message.id, now, msgspec.json.encode(message)
+            )
             yield Delivery(record, picture() if picture and kind == "event" else None)
 
 

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 import structlog
 
+from daemon.bridge.disk_state import DiskState
 from daemon.bridge.messages import Loss
 from daemon.bridge.records import Entry, Record
 from daemon.bridge.report import SpoolReport
 from daemon.bridge.spool_file import SpoolFile, Text
+from daemon.bridge.spool_texts import SpoolTexts
 from daemon.clock import Bell, Clock
 from daemon.errors import ConfigError
 from daemon.system.database import DamagedError, remove_leftovers, replace_damaged
@@ -28,7 +30,6 @@ MAX_IN_MEMORY = 1000  # records that the disk does not take
 _PAUSE_S = 0.01  # between two transactions, so that records gather while many come
 _IDLE_S = 1.0
 _RETRY_S = 2.0  # of a disk that takes nothing
-_HANGS_NS = 2_000_000_000  # a write that takes longer: the disk takes nothing
 _UNWRITABLE = (OSError, sqlite3.Error, DamagedError)
 _MIB = 1 << 20
 
@@ -41,6 +42,7 @@ class Spool:
 
     Attributes:
         run: see `daemon.bridge.records.Record`.
+        texts: that are kept over restarts.
         was_killed: the last run did not end in order, so targets may have more than the spool knows.
 
     Raises:
@@ -51,15 +53,12 @@ class Spool:
         self._path, self._limit, self._clock = path, limit_mib * _MIB, clock
         self._file: SpoolFile | None = None
         self._guard = threading.Lock()  # of all below; never held while the disk is asked
-        self._texts: dict[tuple[str, str], str] = {}
-        self._changed: dict[tuple[str, str], str | None] = {}  # not on disk yet
-        self._records: list[Record] = []  # likewise, in order
+        self._records: list[Record] = []  # not on disk yet, in order
         self._needed: dict[str, int] = {}  # target: position up to which it needs nothing more
         self._stored = self._last = 0
         self._first = 1
         self._holes_by_disk: list[tuple[int, int]] = []  # positions that only memory had
-        self._failure: str | None = None
-        self._writing_since: int | None = None  # monotonic ns
+        self._disk = DiskState(clock)
         self._listeners: list[Bell] = []
         self._bell, self._ending = Bell(), StopToken()
         self._thread = threading.Thread(target=self._work, name="spool", daemon=True)
@@ -86,7 +85,7 @@ class Spool:
                 self._records.append(
                     Record(self.run, self._last, entry.kind, entry.daemon, entry.source, entry.id, entry.at, entry.body)
                 )
-            self._changed.update(((text.owner, text.key), text.value) for text in texts)
+            self.texts.keep(texts)
             is_failing = self.is_failing
             if is_failing:
                 lost = self._forget_beyond_memory()
@@ -96,34 +95,9 @@ class Spool:
         if is_failing:
             self._tell()
 
-    def text(self, owner: str, key: str) -> str | None:
-        """A text that was kept; None without one."""
-        with self._guard:
-            if (owner, key) in self._changed:
-                return self._changed[owner, key]
-            return self._texts.get((owner, key))
-
-    def text_on_disk(self, owner: str, key: str) -> str | None:
-        """As `text`, without what is not written yet."""
-        with self._guard:
-            return self._texts.get((owner, key))
-
-    @property
-    def owners(self) -> set[str]:
-        """Of all texts."""
-        with self._guard:
-            return {owner for owner, _ in (*self._texts, *self._changed)}
-
-    def texts_of(self, owner: str) -> Mapping[str, str]:
-        """All texts of an owner, by key."""
-        with self._guard:
-            known = {**self._texts, **self._changed}
-            return {key: value for (of, key), value in known.items() if of == owner and value is not None}
-
     def keep(self, text: Text) -> None:
         """Keep a text, soon on disk."""
-        with self._guard:
-            self._changed[text.owner, text.key] = text.value
+        self.texts.keep([text])
         self._bell.ring()
 
     # --- targets ---------------------------------------------------------------------------------------------------
@@ -155,12 +129,7 @@ class Spool:
     @property
     def is_failing(self) -> bool:
         """The disk takes nothing now, or does not answer."""
-        return self._failure is not None or self._hangs
-
-    @property
-    def _hangs(self) -> bool:
-        since = self._writing_since
-        return since is not None and self._clock.monotonic_ns() - since > _HANGS_NS
+        return self._disk.is_failing
 
     def read(self, after: int, limit: int) -> list[Record]:
         """Records in order; fewer, or none, where no more can be told yet. Positions may be missing.
@@ -169,7 +138,7 @@ class Spool:
             sqlite3.Error, DamagedError: the disk has them, and cannot be read now.
         """
         with self._guard:
-            stored, file = self._stored, None if self._hangs else self._file
+            stored, file = self._stored, None if self._disk.hangs else self._file
             recent = [row for row in self._records if row.position > after] if self.is_failing else []
         if file is None and after < stored:
             return []
@@ -189,9 +158,8 @@ class Spool:
     def report(self) -> SpoolReport:
         with self._guard:
             size = (self._file.bytes if self._file else 0) + sum(len(row.body) for row in self._records)
-            failure = self._failure or ("the disk does not answer" if self._hangs else None)
             return SpoolReport(
-                records=self._last - self._first + 1, bytes=size, limit_bytes=self._limit, failure=failure
+                records=self._last - self._first + 1, bytes=size, limit_bytes=self._limit, failure=self._disk.words
             )
 
     def close(self, seconds: float) -> bool:
@@ -205,7 +173,7 @@ class Spool:
         elif self._file is not None:
             self._file.close()
         self._lock.close()
-        return self._failure is None
+        return self._disk.failure is None
 
     # --- the thread ------------------------------------------------------------------------------------------------
 
@@ -214,11 +182,11 @@ class Spool:
             while not self._ending.is_set:
                 self._bell.wait(_IDLE_S)
                 self._run_once()
-                self._clock.wait(self._ending, _PAUSE_S if self._failure is None else _RETRY_S)
+                self._clock.wait(self._ending, _PAUSE_S if self._disk.failure is None else _RETRY_S)
             self._run_once(closing=True)
         except Exception:
             log.exception("the spool has failed: records go on from memory alone")
-            self._failure = "its thread has failed"
+            self._disk.fail("its thread has failed")
         finally:
             if self._file is not None:
                 self._file.close()
@@ -228,52 +196,42 @@ class Spool:
     def _run_once(self, *, closing: bool = False) -> None:
         """Write what waits, and remove what nobody needs."""
         with self._guard:
-            records, changed = [*self._records], dict(self._changed)
+            records, texts = [*self._records], self.texts.changed()
             needed = min(self._needed.values(), default=self._last)
         facts = {"open": 0} if closing else {}
-        self._writing_since = self._clock.monotonic_ns()
         try:
-            file = self._opened()
-            if records or changed or facts:
-                file.write(records, [Text(*key, value) for key, value in changed.items()], facts)
-            self._settle(records, changed)
-            end = max(min(needed, self._stored) + 1, file.oldest_beyond(self._limit))
-            file.remove(end)
-            with self._guard:
-                self._first = max(self._first, file.first)
+            with self._disk.writing():
+                file = self._opened()
+                if records or texts or facts:
+                    file.write(records, texts, facts)
+                self._settle(records, texts)
+                file.remove(max(min(needed, self._stored) + 1, file.oldest_beyond(self._limit)))
+                with self._guard:
+                    self._first = max(self._first, file.first)
         except (*_UNWRITABLE, ConfigError) as error:
             self._fail(error)
             return
-        finally:
-            self._writing_since = None
-        if self._failure is not None:
+        if self._disk.recover():
             log.warning("the spool takes records again", path=str(self._path))
-            self._failure = None
-        if records or changed:
+        if records or texts:
             self._tell()
 
-    def _settle(self, records: Sequence[Record], changed: Mapping[tuple[str, str], str | None]) -> None:
+    def _settle(self, records: Sequence[Record], texts: Sequence[Text]) -> None:
         """These are on disk."""
+        self.texts.settle(texts)
         with self._guard:
             written = {row.position for row in records}
             self._records = [row for row in self._records if row.position not in written]
-            for key, value in changed.items():
-                if value is None:
-                    self._texts.pop(key, None)
-                else:
-                    self._texts[key] = value
-                if key in self._changed and self._changed[key] == value:
-                    del self._changed[key]
             if records:
                 self._stored = records[-1].position
 
     def _fail(self, error: Exception) -> None:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        is_new = self._failure is None
+        is_new = self._disk.failure is None
         if isinstance(error, DamagedError):
             self._replace(error)
         with self._guard:
-            self._failure = reason
+            self._disk.fail(reason)
             lost = self._forget_beyond_memory()
         if is_new or lost:
             text = "the spool cannot be written: records go on from memory, which keeps so many"
@@ -311,13 +269,13 @@ class Spool:
         facts = file.facts()
         self.run = max(self.run, facts.get("run", 0) + 1)
         self.was_killed = bool(facts.get("open"))
-        self._texts = file.texts()
+        self.texts = SpoolTexts(file.texts())
         self._stored = self._last = file.last
         self._first = file.first
         try:
             file.write((), (), {"run": self.run, "open": 1})
         except (sqlite3.Error, DamagedError) as error:
-            self._failure = str(error)
+            self._disk.fail(str(error))
             log.error("the spool cannot be written", path=str(self._path), reason=str(error))
 
     def _opened(self) -> SpoolFile:
@@ -336,14 +294,14 @@ class Spool:
 
     def _adopt(self, file: SpoolFile) -> None:
         """A file that was begun anew: texts go on, and records that only the former one had are lost."""
+        self.texts.all_are_new()
         with self._guard:
-            self._changed = {**self._texts, **self._changed}
             begin = self._records[0].position if self._records else self._last + 1
             if begin > self._first:
                 self._holes_by_disk.append((self._first, begin - 1))
             self._first = self._stored = begin
             self._stored -= 1
-        file.last, file.first = self._stored, begin
+        file.begin_at(begin)
         file.write((), (), {"run": self.run, "open": 1})
 
     def _replace(self, error: Exception) -> None:

@@ -136,6 +136,10 @@ class SpoolFile:
                     break
         return end
 
+    def begin_at(self, position: int) -> None:
+        """An empty file begins with this record."""
+        self.first, self.last = position, position - 1
+
     def is_at(self, path: Path) -> bool:
         """See `Database.is_at`."""
         return self._db.is_at(path)

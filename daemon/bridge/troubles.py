@@ -78,7 +78,7 @@ class Trouble:
             self.since = None
 
     def begin_again(self, now_ns: int) -> None:
-        """What was not told has to last from now on."""
+        """A trouble that was not told has to last from now on."""
         self._begun_ns = now_ns
 
     def clear(self) -> None:
@@ -86,7 +86,7 @@ class Trouble:
         self.since, self.is_told, self._well_ns = None, False, None
 
     def step(self, now_ns: int, down_s: float, least_s: float = 0.0) -> Condition | None:
-        """What is to be told now. After `up` its `since` and `reason` are still there, until `clear`.
+        """The condition that is to be told now. After `up` its `since` and `reason` are still there, until `clear`.
 
         Args:
             down_s: that it has to last.

@@ -7,10 +7,10 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from daemon.bridge import account as accounts
@@ -23,7 +23,7 @@ from daemon.bridge.report import LinkState, TargetReport
 from daemon.bridge.spool import Spool
 from daemon.bridge.states import StateBoard
 from daemon.bridge.targets.opening import TargetContext, open_target
-from daemon.clock import Bell
+from daemon.clock import Bell, Clock
 from daemon.config.targets import TargetConfig
 from daemon.errors import ConfigError
 from daemon.system.database import DamagedError
@@ -31,8 +31,8 @@ from daemon.system.stop_token import StopToken
 
 log = structlog.get_logger(__name__)
 WINDOW = 100  # records that may be with a target and not yet known on disk as delivered
-_PICTURED = 5  # likewise, where each waits for a picture
-_PER_S, _BURST = 200, 1000  # records above what comes meanwhile: an outage is made up for without a flood
+_PICTURED = 1  # likewise, where each waits for its picture: the next one would hold up the one before it
+_PER_S, _BURST = 200, 1000  # records
 _PICTURE_S = 1.0
 _IDLE_S = 0.2
 _PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
@@ -66,6 +66,28 @@ class Helpers:
     open_connection: Open = open_target
 
 
+class Pace:
+    """So many records a second more than come meanwhile: an outage is made up for without a flood."""
+
+    def __init__(self, spool: Spool, clock: Clock) -> None:
+        self._spool, self._clock = spool, clock
+        self._left, self._seen, self._at_ns = 0.0, 0, 0
+
+    def begin(self) -> None:
+        """A connection is made."""
+        self._left, self._seen, self._at_ns = WINDOW, self._spool.last, self._clock.monotonic_ns()
+
+    def allowed(self) -> int:
+        """How many may be sent now."""
+        now, last = self._clock.monotonic_ns(), self._spool.last
+        self._left = min(_BURST, self._left + (now - self._at_ns) / 1e9 * _PER_S + last - self._seen)
+        self._at_ns, self._seen = now, last
+        return int(self._left)
+
+    def spend(self, records: int) -> None:
+        self._left -= records
+
+
 class Target(threading.Thread):
     """
     Attributes:
@@ -82,15 +104,16 @@ class Target(threading.Thread):
     ) -> None:
         super().__init__(name=f"target-{config.name}", daemon=True)
         self.config, self.figures = config, FigureBox(config.detections_fps)
-        self._spool, self._states, self._context, self._open = spool, states, context, helpers.open_connection
+        self._spool, self._states = spool, states
+        self._connect = partial(helpers.open_connection, config, context)
         self._clock, self._pictures = context.clock, helpers.pictures
         self._account = accounts.load(spool, config.name)
-        self._told = msgspec.structs.replace(self._account)  # of one moment, for reports
+        self._told = self._account.copy()  # of one moment, for reports
         self._planner = Planner(config, spool, helpers.cooldown, self._clock.utc_ns)
         # After a kill a window of records may be there already.
         self._maybe_there = self._account.cursor + (WINDOW if spool.was_killed else 0)
         self._tried = self._account.cursor
-        self._tokens, self._seen, self._paced_ns = 0.0, 0, 0
+        self._pace = Pace(spool, self._clock)
         self._pause_s = _PAUSE_S
         self._state: tuple[LinkState, int, str | None, float | None] = "connecting", self._clock.utc_ns(), None, None
         self._oldest_at: int | None = None
@@ -173,10 +196,10 @@ class Target(threading.Thread):
         Raises:
             AwayError, GoneError: the connection is closed.
         """
-        connection = self._connection = self._open(self.config, self._context)
+        connection = self._connection = self._connect()
         try:
             self._change("up")
-            self._tokens, self._seen, self._paced_ns = WINDOW, self._spool.last, self._clock.monotonic_ns()
+            self._pace.begin()
             while not self._ending.is_set:
                 connection.tend(self._states)
                 worked = self._tell_next(connection)
@@ -236,7 +259,7 @@ class Target(threading.Thread):
     def _delivery(self, record: Record, *, with_picture: bool = True) -> Delivery:
         picture = self._picture_of(record) if with_picture else None
         if record.position <= self._tried:
-            self._account.repeated += 1
+            self._account.repeat()
         is_repeated = record.position <= max(self._tried, self._maybe_there)
         self._tried = max(self._tried, record.position)
         return Delivery(record, picture, is_repeated)
@@ -246,25 +269,21 @@ class Target(threading.Thread):
         settle(self._account, steps, results)
         for reason in [reason for reason in results if reason is not None][:1]:
             log.warning("a target refuses a record: it is dropped", target=self.config.name, reason=reason)
-        self._told = msgspec.structs.replace(self._account, dropped=dict(self._account.dropped))
+        self._told = self._account.copy()
         if self._account.cursor == before:
             return
-        self._tokens -= self._account.cursor - before
+        self._pace.spend(self._account.cursor - before)
         self._pause_s = _PAUSE_S
         accounts.save(self._spool, self.config.name, self._account)
         self._spool.need(self.config.name, self._account.cursor)
 
     def _allowed(self) -> int:
         """How many records may be sent now."""
-        now, last = self._clock.monotonic_ns(), self._spool.last
-        gained = (now - self._paced_ns) / 1e9 * _PER_S + last - self._seen
-        self._tokens = min(_BURST, self._tokens + gained)
-        self._paced_ns, self._seen = now, last
         window = _PICTURED if self.config.wants_pictures and self._pictures else WINDOW
         if not self._spool.is_failing:
             on_disk = accounts.cursor_on_disk(self._spool, self.config.name)
             window = min(window, WINDOW - (self._account.cursor - (self._account.base if on_disk is None else on_disk)))
-        return min(window, int(self._tokens))
+        return min(window, self._pace.allowed())
 
     def _show_figures(self, connection: Connection) -> bool:
         due = self.figures.take(self._clock.monotonic_ns())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import structlog
@@ -25,6 +26,9 @@ from daemon.system.signals import stopping_on_signals
 from daemon.system.stop_token import StopToken
 from daemon.system.tuning import disable_core_dumps, raise_nofile_limit
 
+if TYPE_CHECKING:
+    from daemon.bridge.http import BridgeServer
+
 log = structlog.get_logger(__name__)
 
 
@@ -40,12 +44,12 @@ def run(path: Path, token: str | None) -> int:
     disable_core_dumps()
     raise_nofile_limit()
     stop, clock, asked = StopToken(), SystemClock(), StopToken()
-    running = list[Bridge]()
+    running: list[tuple[Bridge, BridgeServer | None]] = []
 
     def reload() -> None:
-        asked.set()
-        for bridge in running:
-            _reload(bridge, path)
+        asked.set()  # the bridge may not be there yet
+        for row in running:
+            _reload(*row, path)
 
     with logging(config.log), stopping_on_signals(stop.set, reload):
         bridge = Bridge(config.bridge, addresses, clock)
@@ -55,9 +59,9 @@ def run(path: Path, token: str | None) -> int:
             bridge.start()
             if account is not None:
                 account.start()
-            running.append(bridge)
+            running.append((bridge, account))
             if asked.is_set:
-                _reload(bridge, path)
+                reload()
             log.info("the bridge runs", targets=[target.name for target in config.bridge.targets])
             stop.wait()
         finally:
@@ -94,9 +98,11 @@ def test(path: Path, name: str) -> int:
     return 2 if failed else 0
 
 
-def _reload(bridge: Bridge, path: Path) -> None:
+def _reload(bridge: Bridge, account: BridgeServer | None, path: Path) -> None:
     try:
         config = load_bridge(path)
+        if account is not None:
+            account.reload(config.http)
     except ConfigError as error:
         log.error("the configuration is refused: the bridge goes on as it was", reason=str(error))
         return
@@ -130,7 +136,8 @@ def _tell(target: TargetConfig) -> Iterator[tuple[str, str | None]]:
         yield "connect", str(error)
         return
     try:
-        for delivery in samples(target, drawn_picture if target.wants_pictures else None):
+        now = SystemClock().utc_ns()
+        for delivery in samples(target, drawn_picture if target.wants_pictures else None, now):
             kind = delivery.record.kind
             try:
                 results = connection.deliver([delivery])

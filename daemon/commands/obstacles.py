@@ -19,6 +19,7 @@ from daemon.http import check_libraries
 from daemon.playback.evidence_settings import check_key
 from daemon.publish.zeromq import try_endpoint
 from daemon.system.tuning import raise_nofile_limit
+from daemon.tracing.kit import check_tracing
 
 
 def obstacles(config: Config, *, ports: bool) -> Iterator[str]:
@@ -35,6 +36,7 @@ def obstacles(config: Config, *, ports: bool) -> Iterator[str]:
         lambda: try_snapshots(config.events.snapshots),
         lambda: _ask_coordinator(config.fleet),
         lambda: check_key(config),
+        lambda: check_tracing(config.otlp),
     ]
     if ports:
         tries.append(lambda: try_endpoint(config.publisher))

@@ -68,7 +68,7 @@ def page_access(token: Secret) -> TokenConfig:
 
 
 def _with_bridge(config: Config) -> tuple[Seams, TokenConfig]:
-    """What opens the bridge, and the row of its token.
+    """Libraries and limits with the bridge attached, and the row of its token.
 
     Raises:
         ConfigError: there are no targets, or the spool has no place.

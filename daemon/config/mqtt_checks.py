@@ -1,20 +1,45 @@
-"""What a target of MQTT cannot be."""
+"""Mistakes in the keys of a target of MQTT."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
-if TYPE_CHECKING:
-    from daemon.config.targets import MqttTarget
+from daemon.redact import Secret
 
 _SCHEMES = ("mqtt", "mqtts", "ws", "wss")
 _EXAMPLE = "such as mqtts://192.0.2.5:8883"
 
 
-def mqtt_problems(target: MqttTarget) -> Iterator[str]:
+class MqttKeys(Protocol):
+    """The keys that are looked at."""
+
+    @property
+    def url(self) -> Secret: ...
+    @property
+    def user(self) -> Secret | None: ...
+    @property
+    def password(self) -> Secret | None: ...
+    @property
+    def password_file(self) -> Path | None: ...
+    @property
+    def ca_file(self) -> Path | None: ...
+    @property
+    def certificate_file(self) -> Path | None: ...
+    @property
+    def key_file(self) -> Path | None: ...
+    @property
+    def allow_plaintext(self) -> bool: ...
+    @property
+    def prefix(self) -> str: ...
+    @property
+    def discovery_prefix(self) -> str: ...
+
+
+def mqtt_problems(target: MqttKeys) -> Iterator[str]:
     """Each with the key, and what to write instead."""
     parts = _parts(target.url.reveal())
     if isinstance(parts, str):

@@ -62,7 +62,7 @@ class Networks:
         self._allowed = [ip_network(text.strip()) for text in allow]
 
     def refusal(self, text: str) -> str | None:
-        """What an address is, if it is neither public nor admitted; None if it may be connected to.
+        """The purpose of an address that is neither public nor admitted; None if it may be connected to.
 
         Args:
             text: an address, perhaps with a zone, as fe80::1%eth0.
@@ -82,7 +82,7 @@ def is_of_this_machine(text: str) -> bool:
 
 
 def networks_problem(allow: Sequence[str]) -> str | None:
-    """What is wrong with the key `allow`; None if nothing is."""
+    """The mistake in the key `allow`; None without one."""
     for text in allow:
         try:
             Networks([text])

@@ -1,4 +1,4 @@
-"""What can be told of a push target before a request: URLs, networks, texts and secrets."""
+"""Mistakes in a push target that are found before a request: URLs, networks and secrets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OWN_HEADERS = ("host", "connection", "content-length", "content-type", "transfe
 
 
 def url_problems(key: str, url: str, allow: Sequence[str], *, allow_plaintext: bool) -> Iterator[str]:
-    """What is wrong with the URL of a server. Nothing of the URL is told: it may be a secret."""
+    """Mistakes in the URL of a server. Nothing of the URL is told: it may be a secret."""
     parts = _parts(url)
     if parts is None:
         yield f"{key}: is no URL, such as https://HOST/PATH"
@@ -40,7 +40,7 @@ def url_problems(key: str, url: str, allow: Sequence[str], *, allow_plaintext: b
 
 
 def topic_problem(url: str) -> str | None:
-    """What is wrong with the URL of a topic of ntfy, beside what is wrong with any."""
+    """The mistake in the URL of a topic of ntfy, beside those of any URL."""
     parts = _parts(url)
     if parts is not None and (parts.query or not _TOPIC.fullmatch(parts.path)):
         return "url: needs a topic of letters, digits, '_' and '-' behind the server: https://SERVER/TOPIC"

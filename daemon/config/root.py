@@ -13,6 +13,7 @@ from daemon.config.events import EventsConfig, check_events
 from daemon.config.http import DashboardConfig, HttpConfig, check_dashboard, check_http
 from daemon.config.model import ClassifierConfig, GpuConfig, ModelConfig, check_names
 from daemon.config.models import SINGLE, check_model_name, check_model_names, choice_of
+from daemon.config.otlp import OtlpConfig, check_otlp
 from daemon.config.publisher import PublisherConfig, check_publisher
 from daemon.config.recording import RecordConfig, check_playback, check_record
 from daemon.config.section import Seconds, Section
@@ -100,6 +101,8 @@ class Config(Section, frozen=True, kw_only=True):
     """video of cameras on disk, as they send it: docs/recording.md"""
     bridge: BridgeConfig = BridgeConfig()
     """events and states to MQTT, Kafka, a phone and so on, by `lookout bridge`: docs/bridges.md"""
+    otlp: OtlpConfig = OtlpConfig()
+    """traces of chosen frames, for OpenTelemetry: docs/tracing.md"""
     fleet: FleetConfig = FleetConfig()
     """several daemons, on one host or many, share their sources: docs/fleet.md"""
     batch: BatchConfig = BatchConfig()
@@ -211,6 +214,7 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     check_http(config.http)
     check_dashboard(config.dashboard)
     check_record(config.record)
+    check_otlp(config.otlp)
     check_playback(config.record, config.http)
     check_bridge(config.bridge, config.http)
     return config

@@ -271,7 +271,7 @@ class PushBase(TargetBase, frozen=True, kw_only=True):
     picture: bool = False
     """send the picture of the event; it is waited for a second at most"""
     cooldown_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    """of the same source and rule: what comes sooner is left out, and counted as thinned"""
+    """between two events of a source and rule; those that come sooner are left out, and counted as thinned"""
     timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=10)] = 10.0
     """of a record, with all that is asked and answered"""
     allow: list[str] = []
@@ -297,7 +297,7 @@ class NtfyTarget(PushBase, frozen=True, tag="ntfy", kw_only=True):
     """A topic of ntfy, on its own server or on ntfy.sh: a notification on the phone."""
 
     url: Secret
-    """https://SERVER/TOPIC; who knows the topic may read it"""
+    """https://SERVER/TOPIC; everybody that knows the topic may read it"""
     token: Secret | None = None
     """such as "${NTFY_TOKEN}", which is taken from the environment"""
     token_file: Path | None = None

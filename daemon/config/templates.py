@@ -20,7 +20,7 @@ def replaced(template: str, values: Mapping[str, str], written: Callable[[str], 
 
 
 def template_problem(key: str, template: str, fields: Collection[str]) -> str | None:
-    """What is wrong with a template; None if nothing is."""
+    """The mistake in a template; None without one."""
     for name in _BRACED.findall(template):
         if name not in fields:
             return f"{key}: {{{name}}} is not known: there are {', '.join(f'{{{field}}}' for field in fields)}"

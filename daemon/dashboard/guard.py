@@ -72,9 +72,13 @@ class Guard:
         host = host_of(connection).lower()
         if not self._is_known(host):
             return f"the page is not known as {host[:100]!r}: add the name to dashboard.hosts"
-        if scope["type"] == "http" and scope["method"] in _SAFE:
-            return None
         headers = connection.headers
+        if scope["type"] == "http" and scope["method"] in _SAFE:
+            # Where no login is needed an image in a page of the internet would have clips made and pictures decoded.
+            is_embedded = headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+            if is_embedded and headers.get("sec-fetch-mode") != "navigate" and scope["path"].startswith("/api/"):
+                return "it is for the page itself: another site may link to it, and not embed it"
+            return None
         if not _is_same(headers.get("origin"), headers.get("host", "")):
             return "a change must come from the page itself: its Origin is another"
         # Browsers differ in what a WebSocket's site is.

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
+from hashlib import sha256
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -35,6 +36,7 @@ _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _VISIBLE = re.compile(r"[\x21-\x7e]*", re.ASCII)
 _LINE = re.compile(r"[\x20-\x7e]*", re.ASCII)
 _MAX_LINE: Final = 512  # of a header that is passed on
+_FROM_THE_BEGINNING: Final = "bytes=0-"
 _ASKED: Final = ("range", "if-range", "if-none-match")
 _TOLD: Final = (
     "content-length", "content-range", "content-disposition", "accept-ranges", "etag", "retry-after",
@@ -106,16 +108,17 @@ class Recordings:
 
     async def _pass(self, way: _Way, request: Request) -> Response:
         target, headers = _target(way, request), _asked(request)
-        body = b""
         if way.method == "POST":
             check_body(request)
-            body = await read_body(request)
             headers["Content-Type"] = "application/json"
-        daemon = self._daemon_of(request)
-        wanted = Wanted(request.method, target, headers, body, _WORK_S if way.is_work else _SILENCE_S)
-        caller = _note_caller(request)
-        seat = (self._work if way.is_work else self._short).take(f"{caller.name} {caller.peer}", daemon.name)
+        daemon, caller = self._daemon_of(request), _note_caller(request)
+        viewer = f"{caller.name} {caller.peer}"
+        headers["X-Lookout-Viewer"] = sha256(viewer.encode()).hexdigest()[:16]
+        # Before the body, which may come slowly.
+        seat = (self._work if way.is_work else self._short).take(viewer, daemon.name)
         try:
+            body = await read_body(request) if way.method == "POST" else b""
+            wanted = Wanted(request.method, target, headers, body, _WORK_S if way.is_work else _SILENCE_S)
             upstream = await _until_left(request, _opened(daemon, wanted))
         except BaseException:
             seat.leave()
@@ -126,11 +129,14 @@ class Recordings:
 
     def _tell(self, way: _Way, request: Request, daemon: str, target: str) -> None:
         """The daemon's log has the name of the page's token alone."""
-        path = target.partition("?")[0]
+        path, target = target.partition("?")[0], target[:_MAX_TARGET]
+        goes_on = not request.headers.get("range", _FROM_THE_BEGINNING).startswith(_FROM_THE_BEGINNING)
         if way.told_once:
             self._audit.tell_once(request, way.told, f"{daemon} {path}", daemon=daemon, path=path)
+        elif goes_on:  # a player that was cut off
+            self._audit.tell_once(request, way.told, f"{daemon} {target}", daemon=daemon, target=target)
         else:
-            self._audit.tell(request, way.told, daemon=daemon, target=target[:_MAX_TARGET])
+            self._audit.tell(request, way.told, daemon=daemon, target=target)
 
 
 class _Passed(StreamingResponse):

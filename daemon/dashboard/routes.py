@@ -19,6 +19,7 @@ from starlette.websockets import WebSocket
 from daemon import __version__
 from daemon.clock import Clock
 from daemon.config.http import DashboardConfig, Role
+from daemon.dashboard.bridges import Bridges
 from daemon.dashboard.changes import Changes
 from daemon.dashboard.event_list import EventList, query_of
 from daemon.dashboard.guard import Guard, cookie_of, person_of
@@ -39,8 +40,8 @@ from daemon.http.framing import Framing
 from daemon.peers.api import Answer, AwayError
 
 _PAGES = (
-    "/", "/login", "/events", "/recordings", "/health", "/sources", "/fleet", "/camera/{d}/{s}", "/rules/{d}/{s}",
-    "/recordings/{d}/{s}",
+    "/", "/login", "/events", "/recordings", "/health", "/sources", "/fleet", "/bridge", "/camera/{d}/{s}",
+    "/rules/{d}/{s}", "/recordings/{d}/{s}",
 )  # fmt: skip
 _MAX_MINUTE_S = 60.0
 _NOT_KEPT = "you are signed out, but the disk did not take it: restart the page and sign out again"
@@ -84,6 +85,7 @@ class PageRoutes:
             Route("/api/health/{d}", view(self._health), methods=["GET"]),
             *self._seen.routes(view, operate),
             *Recordings(self._daemon_of, self._clock).routes(view, operate),
+            *Bridges(self._daemon_of, self._clock).routes(view),
             Route("/api/fleets", view(self._list_fleets), methods=["GET"]),
             Route("/api/fleet/{d}/{command}", operate(self._changes.command_fleet), methods=["POST"]),
             WebSocketRoute("/api/feed", self._feed),

@@ -29,8 +29,8 @@ class Row(msgspec.Struct):
     failure: str | None = None
 
 
-class RecordingsAt(msgspec.Struct, frozen=True):
-    """Where the API of a daemon's recordings is, on the host of its HTTP API."""
+class PortAt(msgspec.Struct, frozen=True):
+    """Where another API is, on the host of a daemon's HTTP API: that of its recordings, or of its bridge."""
 
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
@@ -40,6 +40,7 @@ class Facts(msgspec.Struct):
 
     Attributes:
         recordings: None if it serves none.
+        bridge: None if no account of one is known.
     """
 
     version: str | None = None
@@ -49,7 +50,8 @@ class Facts(msgspec.Struct):
     labels: list[str] = []
     tracked: list[str] = []
     persists: bool = False
-    recordings: RecordingsAt | None = None
+    recordings: PortAt | None = None
+    bridge: PortAt | None = None
     stores: list[StoreState] = []
 
 
@@ -116,6 +118,7 @@ class WatchedDaemon:
             "http": self.api.exists,
             "persists": self.facts.persists,
             "recordings": self.facts.recordings is not None,
+            "bridge": self.facts.bridge is not None,
             "fenced": self.fenced,
             "missed": self.missed,
             "stores": [*self.states.stores.values()],

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
-    import h11
     from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 REQUEST_S = 10.0  # from the connection, or the last answer, to the end of a request's header
@@ -21,8 +21,8 @@ READ_S = 20.0  # that a client may leave what it was sent unread
 
 
 def limited_protocol(max_connections: int, answer_s: float = ANSWER_S) -> type[H11Protocol]:
-    """A protocol class with a limit of connections. A further connection closes the oldest idle one, so that there is
-    always room for the next request.
+    """A protocol class with a limit of connections. A further connection closes the oldest one that is idle, or whose
+    request is not complete, so that there is always room for the next request.
 
     Args:
         answer_s: from the header to the end of the answer.
@@ -40,7 +40,7 @@ def limited_protocol(max_connections: int, answer_s: float = ANSWER_S) -> type[H
             connections[self] = None
             self._restart()
             if len(connections) > max_connections:
-                loser = next((other for other in connections if not other.is_busy), self)
+                loser = next((other for other in connections if other.is_spare), self)
                 connections.pop(loser)
                 loser.transport.abort()
 
@@ -81,6 +81,11 @@ def limited_protocol(max_connections: int, answer_s: float = ANSWER_S) -> type[H
         def is_busy(self) -> bool:
             """Whether a request is being answered."""
             return self.cycle is not None and not self.cycle.response_complete
+
+        @property
+        def is_spare(self) -> bool:
+            """Whether nothing is lost if it is closed: a request whose body does not come keeps nobody else out."""
+            return not self.is_busy or self.conn.their_state is h11.SEND_BODY
 
         def _restart(self) -> None:
             if self._timer:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from daemon import __version__
 from daemon.analytics.event_publisher import EventPublisher
@@ -26,17 +28,21 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from daemon.http.recording_exposition import RecordingExposition
-
+    from daemon.tracing.exporter import ExporterFigures
+    from daemon.tracing.record import SentFrame
 
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _EDGES_NS = np.array([round(edge * 1e9) for edge in _BUCKETS_S])
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_METRICS = "application/openmetrics-text"
+OPEN_METRICS_TYPE = f"{OPEN_METRICS}; version=1.0.0; charset=utf-8"
 
 
 class Histograms:
-    """Histograms of each stage's time since the start. The monitor gives it all rows."""
+    """Histograms of each stage's time since the start. The monitor gives it all rows, and tracing what it has sent."""
 
     def __init__(self) -> None:
+        self._traced: dict[tuple[str, int], tuple[float, Exemplar]] = {}  # the last one of each bucket, and when
         self._counts = {stage: np.zeros(len(_BUCKETS_S) + 1, np.int64) for stage in STAGES}
         self._sums = dict.fromkeys(STAGES, 0)
         self._lock = threading.Lock()
@@ -50,13 +56,26 @@ class Histograms:
                 self._counts[stage] += np.bincount(buckets, minlength=len(_BUCKETS_S) + 1)
                 self._sums[stage] += int(values.sum())
 
+    def note_traces(self, frames: Sequence[SentFrame]) -> None:
+        """Note frames whose traces a collector has: the last one of each bucket is shown."""
+        with self._lock:
+            for frame in frames:
+                at_s = (frame.captured_ns + frame.latency.total + frame.offset_ns) / 1e9
+                for stage in STAGES:
+                    value = getattr(frame.latency, stage)
+                    place = stage, int(np.searchsorted(_EDGES_NS, value))
+                    if place not in self._traced or self._traced[place][0] < at_s:
+                        self._traced[place] = at_s, Exemplar({"trace_id": frame.ids.trace}, value / 1e9, at_s)
+
     def family(self) -> HistogramMetricFamily:
         family = HistogramMetricFamily("lookout_stage_seconds", "Time of a published frame by stage.", labels=["stage"])
         with self._lock:
             for stage in STAGES:
-                sums = np.cumsum(self._counts[stage]).tolist()
-                names = [*map(repr, _BUCKETS_S), "+Inf"]
-                family.add_metric([stage], list(zip(names, sums)), self._sums[stage] / 1e9)
+                rows: list[Any] = [*zip([*map(repr, _BUCKETS_S), "+Inf"], np.cumsum(self._counts[stage]).tolist())]
+                for place, row in enumerate(rows):
+                    if traced := self._traced.get((stage, place)):
+                        rows[place] = *row, traced[1]
+                family.add_metric([stage], rows, self._sums[stage] / 1e9)
         return family
 
 
@@ -73,6 +92,7 @@ class Figures:
         classifiers: the accounts of classifiers, by name.
         fleet: None for a daemon without one.
         recording: None for a daemon without a store.
+        traces: their account; None where no collector is named.
     """
 
     models: Callable[[], Mapping[str, ModelInfo]]
@@ -85,6 +105,7 @@ class Figures:
     classifiers: Callable[[], dict[str, ClassifierMetrics]]
     fleet: FleetParts | None = None
     recording: RecordingExposition | None = None
+    traces: Callable[[], ExporterFigures] | None = None
 
 
 class Exposition(Collector):
@@ -99,6 +120,11 @@ class Exposition(Collector):
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
+
+    def open_metrics(self) -> bytes:
+        """The same as OpenMetrics, with a traced frame for each bucket where there is one."""
+        text: bytes = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+        return text
 
     def describe(self) -> list[Metric]:
         """Nothing is collected before the first scrape."""
@@ -140,6 +166,8 @@ class Exposition(Collector):
             yield from self._fleet.collect()
         if self._figures.recording:
             yield from self._figures.recording.collect()
+        if self._figures.traces:
+            yield from _traces(self._figures.traces())
         if (metrics := self._figures.report()) is not None:
             yield from _process(metrics)
             yield from _gpus(metrics)
@@ -251,6 +279,18 @@ def _crops(classifiers: dict[str, ClassifierMetrics]) -> Iterator[Metric]:
             dropped.add_metric([name, cause], getattr(row.dropped, cause))
     if classifiers:
         yield from (asked, done, dropped, pending, up)
+
+
+def _traces(figures: ExporterFigures) -> Iterator[Metric]:
+    yield CounterMetricFamily("lookout_traces_sent", "Traces that the collector has taken.", value=figures.sent)
+    text = "Traces that were dropped, by cause; limit: of frames for which none was made."
+    dropped = CounterMetricFamily("lookout_traces_dropped", text, labels=["cause"])
+    for cause, count in figures.dropped.items():
+        dropped.add_metric([cause], count)
+    yield dropped
+    yield GaugeMetricFamily("lookout_traces_waiting", "Traces that are not sent yet.", figures.waiting)
+    text = "Spans that the collector has refused, of traces that it has taken."
+    yield CounterMetricFamily("lookout_trace_spans_rejected", text, value=figures.rejected_spans)
 
 
 def _process(metrics: Metrics) -> Iterator[Metric]:

@@ -105,6 +105,7 @@ def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable
         classifiers=parts.classifiers.metrics,
         fleet=fleet,
         recording=exposition,
+        traces=(lambda: tracing.figures) if (tracing := parts.tracing) else None,
     )
     store = SourceStore(api.config.sources_file) if api.config.sources_file else None
     rows = SourceRows(parts.changes, parts.sources, recording)

@@ -15,7 +15,7 @@ from daemon.control.changes import Changes
 from daemon.control.source_store import SourceStore
 from daemon.http.access import caller_of
 from daemon.http.answers import json_answer, plain
-from daemon.http.exposition import CONTENT_TYPE, Exposition
+from daemon.http.exposition import CONTENT_TYPE, OPEN_METRICS, OPEN_METRICS_TYPE, Exposition
 from daemon.http.operation import OBJECT, Answer, Operation, record
 from daemon.http.submission import submit
 
@@ -104,9 +104,11 @@ class OverviewOperations:
                       errors=(409, 422, 503, 504)),
         ]  # fmt: skip
 
-    async def _metrics(self, _: Request) -> Response:
-        text = await to_thread.run_sync(self._exposition.text, limiter=self._scrapes)
-        return Response(text, media_type=CONTENT_TYPE)
+    async def _metrics(self, request: Request) -> Response:
+        is_open = OPEN_METRICS in request.headers.get("accept", "")
+        make = self._exposition.open_metrics if is_open else self._exposition.text
+        text = await to_thread.run_sync(make, limiter=self._scrapes)
+        return Response(text, media_type=OPEN_METRICS_TYPE if is_open else CONTENT_TYPE)
 
     async def _show_daemon(self, _: Request) -> Response:
         return json_answer(self._facts())

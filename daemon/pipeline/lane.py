@@ -15,13 +15,13 @@ from daemon.pipeline.batch import Batch
 from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
-from daemon.pipeline.outbox import Outbox, Result, Served
+from daemon.pipeline.outbox import Outbox, Result, Served, Work
 from daemon.pipeline.stages import Analytics, NoAnalytics, Stage
 from daemon.pipeline.views import SourceViews
 from daemon.system.runtime import Runtime
 from daemon.system.stop_token import StopToken
 from detectors.detections import Detections, plausible
-from detectors.port import Detector, DetectorError, DetectorUnavailableError, Lane, Size, StageTimes, lane_at
+from detectors.port import Detector, DetectorError, DetectorUnavailableError, Lane, ModelInfo, Size, StageTimes, lane_at
 from lookoutd.messages import Model
 
 log = structlog.get_logger(__name__)
@@ -102,7 +102,7 @@ class LaneThread(threading.Thread):
         super().__init__(name=f"lane-{name}", daemon=True)
         info = detector.info
         model = Model(info.name, info.digest, info.precision, info.backend, pipeline.model or UNSET)
-        self._served = Served(model, info.labels)
+        self._served = Served(model, info.labels, _device(info))
         self._detector, self._to = detector, pipeline
         named = pipeline.runtime.ranges.named
         self._stages = [(stage, named(f"{self.name} {type(stage).__name__}")) for stage in stages]
@@ -155,6 +155,7 @@ class LaneThread(threading.Thread):
         try:
             with self._detecting:
                 seen, times = self._detect(lane if batch.size is None else self._at(lane, batch.size), batch, beat)
+            detected = self._to.runtime.clock.monotonic_ns()
             if self._is_away:
                 self._is_away = False
                 log.info("the server of the model is back", lane=self.name)
@@ -175,7 +176,9 @@ class LaneThread(threading.Thread):
             self._drop(batch, "detector_error")
             raise
         with self._handing_over:
-            self._to.outbox.put([Result(info, seen, taken, times, self._served) for info, seen in zip(infos, found)])
+            work = Work(self.name, len(frames), detected, self._to.runtime.clock.monotonic_ns())
+            served = self._served
+            self._to.outbox.put([Result(info, seen, taken, times, served, work) for info, seen in zip(infos, found)])
         try:
             for follower in self._to.followers:
                 follower.on_batch(frames, found, self._served)
@@ -236,3 +239,10 @@ class LaneThread(threading.Thread):
                 lane.close()
         except Exception:
             log.exception("a lane cannot be closed", lane=self.name)
+
+
+def _device(info: ModelInfo) -> str:
+    """Where a model works, as traces name it."""
+    if info.gpu is not None:
+        return f"gpu{info.gpu}"
+    return info.device or ("server" if info.transport else "cpu")

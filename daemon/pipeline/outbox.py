@@ -25,11 +25,28 @@ class Served(msgspec.Struct, frozen=True):
 
     model: Model
     labels: tuple[str, ...]
+    device: str = ""  # that it works on, such as gpu0
 
     @property
     def name(self) -> str:
         """Of the model, where there are several."""
         return self.model.id or ""
+
+
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """The work of a lane on a batch, beside the detector's own times.
+
+    Attributes:
+        lane: name of its thread.
+        frames: in the batch.
+        detected: monotonic ns at which the detector had ended.
+        handed_over: monotonic ns at which the stages had ended.
+    """
+
+    lane: str
+    frames: int
+    detected: int
+    handed_over: int
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
@@ -39,6 +56,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
         taken: monotonic ns at which the lane took the frame.
         times: of the batch.
         served: the model.
+        work: of the batch; None where no lane has made it.
     """
 
     frame: FrameInfo
@@ -46,6 +64,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     taken: int
     times: StageTimes
     served: Served
+    work: Work | None = None
 
 
 class Report(msgspec.Struct, frozen=True, gc=False):

@@ -27,6 +27,7 @@ from daemon.playback.opened import OpenedStore
 from daemon.playback.queries import Query, Times, check_times, source_of, time_of
 from daemon.playback.sending import CutOffError, Streamed, plain
 from daemon.playback.stores import Stores
+from daemon.playback.turns import VIEWER, Turns
 from daemon.playback.workers import StoreWorkers
 from daemon.recording.evidence.background import Background, digests_of, no_events, told_events
 from daemon.recording.evidence.content import Evidence, EvidenceOrder
@@ -89,35 +90,33 @@ class Exports:
             self._key = read_key(settings.key) if settings.key else None
         except LookoutError as error:
             log.error("evidence cannot be signed, so there is none until its key can be used", reason=str(error))
-        self._busy: set[str] = set()  # names of tokens
+        self._turns = Turns("evidence is being sent", 409, of_viewer=1, of_token=3, of_all=_AT_ONCE)
 
     def operations(self) -> list[Operation]:
         return [
             Operation("POST", "/api/v1/recordings/{source}/exports", self._export, "operate", "A time as evidence",
-                      {200: TAR}, (400, 404, 409, 422, 503), body=ExportOrder),
+                      {200: TAR}, (400, 404, 409, 422, 503), (VIEWER,), body=ExportOrder),
         ]  # fmt: skip
 
     async def _export(self, request: Request) -> Response:
         source, _ = source_of(request), Query(request)
-        order = _order(await read_body(request))
-        times = check_times(time_of("from", order.begin), time_of("to", order.end), LONGEST_NS)
-        name = caller_of(request).name
-        if name in self._busy or len(self._busy) >= _AT_ONCE:
-            whose = "to this token" if name in self._busy else "to others"
-            raise HTTPException(409, f"evidence is being sent {whose} already: wait for its end", {"Retry-After": "5"})
-        self._busy.add(name)
+        leave = self._turns.take(request)  # before the body, which may come slowly
         try:
-            return await self._sent(request, source, times, order.store)
+            order = _order(await read_body(request))
+            times = check_times(time_of("from", order.begin), time_of("to", order.end), LONGEST_NS)
+            return await self._sent(request, source, times, order.store, leave)
         except BaseException:
-            self._busy.discard(name)
+            leave()
             raise
 
-    async def _sent(self, request: Request, source: str, times: Times, store_name: str | None) -> Response:
+    async def _sent(
+        self, request: Request, source: str, times: Times, store_name: str | None, leave: Callable[[], None]
+    ) -> Response:
         caller, now = caller_of(request).name, self._clock.utc_ns()
         answers = await self._stores.of_source(source, partial(_held, source, times), store_name)
         name, held = max(answers.found.items(), key=lambda row: (row[1].recorded, row[1].files))
         if not held.files:
-            self._busy.discard(caller)
+            leave()
             return nothing(held.gaps, answers.failed)
         if held.bytes > _LARGEST:
             raise HTTPException(400, f"the files have more than {_LARGEST >> 30} GiB: ask for less")
@@ -139,7 +138,7 @@ class Exports:
             "X-Content-Type-Options": "nosniff",
         }  # fmt: skip
         pieces = _pieces(store, stream, first)
-        return Streamed(pieces, 200, headers, "application/x-tar", on_end=partial(self._on_end, caller, store, stream))
+        return Streamed(pieces, 200, headers, "application/x-tar", on_end=partial(_on_end, store, stream, leave))
 
     async def _signing_key(self) -> SigningKey | None:
         """
@@ -176,9 +175,10 @@ class Exports:
         except asyncio.TimeoutError:
             return None
 
-    def _on_end(self, caller: str, store: StoreWorkers, stream: _TarStream) -> None:
-        self._busy.discard(caller)
-        store.later(stream.close)
+
+def _on_end(store: StoreWorkers, stream: _TarStream, leave: Callable[[], None]) -> None:
+    leave()
+    store.later(stream.close)
 
 
 class _TarStream:

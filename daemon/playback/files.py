@@ -9,16 +9,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from daemon.http.operation import Answer, Operation, Parameter
+from daemon.http.operation import Answer, Operation
 from daemon.playback.audit import Audit
 from daemon.playback.opened import OpenedStore, OpenFile
 from daemon.playback.queries import STORE, Query, id_of
-from daemon.playback.ranges import range_of
+from daemon.playback.ranges import HEADERS, asked_range, range_of
 from daemon.playback.sending import Part, Sent, media
 from daemon.playback.stores import Stores
 
 MP4: Final = Answer("MP4", media_type="video/mp4")
-_HEADERS = tuple(Parameter(name, {"type": "string"}, "header") for name in ("Range", "If-Range", "If-None-Match"))
 
 
 class Files:
@@ -30,7 +29,7 @@ class Files:
     def operations(self) -> list[Operation]:
         return [
             Operation("GET", "/api/v1/recordings/files/{id}", self._file, "view", "Bytes of a file",
-                      {200: MP4, 206: MP4, 304: Answer("As it was")}, (400, 404, 409, 416, 503), (STORE, *_HEADERS)),
+                      {200: MP4, 206: MP4, 304: Answer("As it was")}, (400, 404, 409, 416, 503), (STORE, *HEADERS)),
         ]  # fmt: skip
 
     async def _file(self, request: Request) -> Response:
@@ -41,7 +40,7 @@ class Files:
             if request.headers.get("if-none-match") == file.tag:
                 store.later(file.close)
                 return Response(None, 304, headers)
-            begin, end, is_whole = range_of(_asked(request, file), file.size)
+            wanted = range_of(asked_range(request, file.tag), file.size)
         except HTTPException:
             store.later(file.close)
             raise
@@ -49,27 +48,12 @@ class Files:
             request, "a recording is played", facts.id, source=facts.source, store=store.name, file=facts.id,
             begin=facts.begin, end=facts.end,
         )  # fmt: skip
-        if not is_whole:
-            headers["Content-Range"] = f"bytes {begin}-{end - 1}/{file.size}"
-        sent = Sent(store, [Part(file, begin, end - begin)])
-        return media(request, sent, headers, status=200 if is_whole else 206, on_end=partial(store.later, file.close))
+        sent = Sent(store, [Part(file, wanted.begin, wanted.end - wanted.begin)])
+        headers |= wanted.headers(file.size)
+        status = 200 if wanted.is_whole else 206
+        return media(request, sent, headers, status=status, on_end=partial(store.later, file.close))
 
 
 def _open(id: str, opened: OpenedStore) -> OpenFile | None:
     facts = opened.index.file(id)
     return opened.open(facts) if facts else None
-
-
-def _asked(request: Request, file: OpenFile) -> str | None:
-    """The range, unless the client has the beginning of another version.
-
-    Raises:
-        HTTPException: 416: there are two.
-    """
-    headers = request.headers
-    given = headers.getlist("range")
-    if len(given) > 1:
-        raise HTTPException(416, "there are two headers Range")
-    if not given or headers.get("if-range", file.tag) != file.tag:
-        return None
-    return given[0]

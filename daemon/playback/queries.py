@@ -11,7 +11,7 @@ from starlette.requests import Request
 from daemon.clock import utc_with_zone
 from daemon.http.operation import Parameter
 
-_EARLIEST, _LATEST = 10**17, (1 << 63) - 1  # ns: 1973, and the last that SQLite holds
+_EARLIEST, _LATEST = 10**17, 9_183_110_400 * 10**9  # ns: 1973, and a year before the last that SQLite holds
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)
 _ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _MAX_NAME = 64  # of a source
@@ -99,7 +99,7 @@ def time_of(name: str, value: str | int) -> int:
     else:
         found = int(value)
     if not _EARLIEST <= found <= _LATEST:
-        raise HTTPException(400, f"{name}: {_shown(value)} is before 1974 or after 2261: numbers are UTC nanoseconds")
+        raise HTTPException(400, f"{name}: {_shown(value)} is before 1974 or after 2260: numbers are UTC nanoseconds")
     return found
 
 

@@ -19,9 +19,7 @@ from daemon.recording.search.asked import Asked
 from daemon.recording.search.search import search
 from daemon.recording.store import Store
 from daemon.redact import printable
-from daemon.system.tuning import disable_core_dumps
-
-_NICE = 9  # to that of the API's process
+from daemon.system.tuning import come_last, disable_core_dumps
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ def main(task: SearchTask, out: int) -> int:
         out: socket that takes the lines.
     """
     disable_core_dumps()
-    os.nice(_NICE)
+    come_last()
     with os.fdopen(out, "wb", buffering=0) as file:
         try:
             _search(task, file.write)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from daemon.clock import Clock
-from daemon.http.access import caller_of
 from daemon.http.bodies import read_body
 from daemon.http.operation import Answer, Operation
 from daemon.playback.audit import Audit
@@ -27,6 +25,7 @@ from daemon.playback.queries import Query, Times, check_times, time_of
 from daemon.playback.search_process import SearchTask
 from daemon.playback.sending import Streamed
 from daemon.playback.stores import Stores
+from daemon.playback.turns import VIEWER, Turns
 from daemon.recording.search.answers import error_line
 from daemon.recording.search.asked import Asked, rule_from
 from daemon.recording.timeline import Span
@@ -34,7 +33,6 @@ from daemon.system.children import Child, reap, spawn
 
 log = structlog.get_logger(__name__)
 _HEADERS: Final = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
-_AT_ONCE, _OF_A_TOKEN = 2, 1
 _LIMIT_S = 1800.0  # of a search: a camera's day takes about a minute (`python -m tests.bench search`)
 _BEGIN_S = 60.0  # niced, on a machine that is busy with frames
 _RETRY_S = "5"
@@ -72,54 +70,35 @@ class Searches:
     ) -> None:
         self._stores, self._audit, self._clock, self._limit_s = stores, audit, clock, limit_s
         self._places = {place.name: place for place in places}
-        self._running: Counter[str] = Counter()  # by the name of the token
+        self._turns = Turns("searches run", 429, of_viewer=1, of_token=2, of_all=3)
 
     def operations(self) -> list[Operation]:
         return [
             Operation("POST", "/api/v1/search", self._search, "view", "Events that a rule would have given",
-                      {200: _NDJSON}, (400, 404, 422, 429, 503), body=SearchOrder),
+                      {200: _NDJSON}, (400, 404, 422, 429, 503), (VIEWER,), body=SearchOrder),
         ]  # fmt: skip
 
     async def _search(self, request: Request) -> Response:
         Query(request)
-        order = _order(await read_body(request))
-        rule, now = rule_from(order.rule), self._clock.utc_ns()
-        times = check_times(time_of("from", order.begin), min(time_of("to", order.end), now), LONGEST_NS)
-        token = caller_of(request).name
-        self._reserve(token)
+        leave = self._turns.take(request)  # before the body, which may come slowly
         try:
+            order = _order(await read_body(request))
+            rule = await run_in_threadpool(rule_from, order.rule)  # thousands of points take a while to check
+            now = self._clock.utc_ns()
+            times = check_times(time_of("from", order.begin), min(time_of("to", order.end), now), LONGEST_NS)
             store = await self._best(order, times)
             place = self._places[store]
             task = SearchTask(place.path, place.must_be_mount, Asked(order.source, [rule], *times))
             running = await run_in_threadpool(_started, task)
         except BaseException:
-            self._release(token)
+            leave()
             raise
         self._audit.tell(
             request, "the past is searched", source=order.source, store=store, begin=times.begin, end=times.end,
             rule=rule.name,
         )  # fmt: skip
-        lines, on_end = running.lines(self._limit_s), partial(self._end, token, running)
+        lines, on_end = running.lines(self._limit_s), partial(_end, running, leave)
         return Streamed(lines, 200, _HEADERS, _NDJSON.media_type, on_end=on_end)
-
-    def _reserve(self, token: str) -> None:
-        """
-        Raises:
-            HTTPException: 429: there are as many as may be.
-        """
-        if self._running[token] >= _OF_A_TOKEN:
-            raise HTTPException(429, "a search of this token runs already: one at a time", {"Retry-After": _RETRY_S})
-        if self._running.total() >= _AT_ONCE:
-            raise HTTPException(429, f"{_AT_ONCE} searches run already", {"Retry-After": _RETRY_S})
-        self._running[token] += 1
-
-    def _release(self, token: str) -> None:
-        self._running[token] -= 1
-        self._running += Counter()  # without those that have none
-
-    def _end(self, token: str, running: _Running) -> None:
-        running.close()
-        self._release(token)
 
     async def _best(self, order: SearchOrder, times: Times) -> str:
         """The store that has most of a time."""
@@ -167,6 +146,11 @@ class _Running:
             self._writer.close()
         self._child.kill()
         reap(self._child, 0.0)
+
+
+def _end(running: _Running, leave: Callable[[], None]) -> None:
+    running.close()
+    leave()
 
 
 def _started(task: SearchTask) -> _Running:

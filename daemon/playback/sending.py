@@ -44,6 +44,16 @@ class Sent:
         """Bytes of all."""
         return len(self.beginning) + sum(part.size for part in self.parts)
 
+    def cut(self, begin: int, end: int) -> Sent:
+        """The bytes from one place of all up to another one."""
+        at, parts = len(self.beginning), list[Part]()
+        for file, offset, size in self.parts:
+            first, last = max(begin, at), min(end, at + size)
+            if first < last:
+                parts.append(Part(file, offset + first - at, last - first))
+            at += size
+        return Sent(self.store, parts, self.beginning[begin:end])
+
 
 def plain(source: str) -> str:
     """The name of a source, for that of a download."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
@@ -42,6 +42,7 @@ from lookoutd.messages import (
 from lookoutd.messages import Detections as DetectionsMessage
 
 Boxes = list[Detection] | msgspec.Raw
+Choose = Callable[[Result, Latency], str | None]
 _AT_ONCE = 32  # frames whose boxes are made ahead
 
 
@@ -49,11 +50,14 @@ class MessageBuilder:
     """Numbers the messages of each topic, and keeps the last status of each source.
 
     Args:
+        choose: gives the `traceparent` of a frame that is traced, None for others; None where nobody traces.
+
+    Attributes:
         instance: id of the daemon's run.
     """
 
-    def __init__(self, instance: str, ledger: Ledger, clock: Clock) -> None:
-        self._instance, self._ledger, self._clock = instance, ledger, clock
+    def __init__(self, instance: str, ledger: Ledger, clock: Clock, choose: Choose | None = None) -> None:
+        self.instance, self._ledger, self._clock, self._choose = instance, ledger, clock, choose
         self._topics: dict[str, bytes] = {}  # of detections, by source
         self._index: Counter[bytes] = Counter()
         self._last_status: dict[bytes, Status] = {}
@@ -68,8 +72,16 @@ class MessageBuilder:
             name = self._topics[frame.source] = topic("detections", frame.source)
         index = self._index[name]
         self._index[name] = index + 1
+        latency = Latency(
+            decode=frame.decode,
+            wait=result.taken - frame.captured_ns,
+            preprocess=times.preprocess,
+            infer=times.infer,
+            postprocess=times.postprocess,
+            total=self._clock.monotonic_ns() - frame.captured_ns,
+        )
         message = DetectionsMessage(
-            instance=self._instance,
+            instance=self.instance,
             source=frame.source,
             session=frame.session,
             seq=frame.seq,
@@ -80,17 +92,11 @@ class MessageBuilder:
             image=ImageSize(frame.width, frame.height, frame.pixel_aspect),
             model=result.served.model,
             detections=boxes,  # type: ignore[arg-type]  # or their JSON
-            latency=Latency(
-                decode=frame.decode,
-                wait=result.taken - frame.captured_ns,
-                preprocess=times.preprocess,
-                infer=times.infer,
-                postprocess=times.postprocess,
-                total=self._clock.monotonic_ns() - frame.captured_ns,
-            ),
+            latency=latency,
             dropped=self._ledger.totals(frame.account or frame.source),
             owner=owner,
             corrupt=frame.corrupt or UNSET,
+            traceparent=UNSET if self._choose is None else self._choose(result, latency) or UNSET,
         )
         return name, message
 

@@ -13,7 +13,7 @@ from daemon.lifecycle import Phase, Steps
 if TYPE_CHECKING:
     from daemon.config.root import Config
     from daemon.pipeline.core import Core
-    from daemon.publish.build import BoxEncoder
+    from daemon.publish.build import BoxEncoder, Choose
     from daemon.publish.ownership_fence import Fence
     from daemon.publish.packets import PacketPublisher
     from daemon.publish.port import Sink
@@ -44,27 +44,34 @@ class Publishing:
         return self.socket.reload_clients()
 
 
-def open_publishing(core: Core, fence: Fence, further_sinks: Sequence[Sink]) -> Publishing:
+def open_publishing(
+    core: Core, fence: Fence | None, further_sinks: Sequence[Sink], choose: Choose | None
+) -> Publishing:
     """
     Args:
+        fence: None where no other daemon may have the sources.
         further_sinks: get all messages, besides subscribers; they take no JSON.
+        choose: see `MessageBuilder`.
 
     Raises:
         ConfigError: see `ZeroMqSink`.
     """
-    from daemon.publish.build import BoxEncoder
+    from daemon.publish.build import BoxEncoder, MessageBuilder
     from daemon.publish.masks import MaskEncoder
+    from daemon.publish.ownership_fence import NoFence
     from daemon.publish.packets import PacketPublisher
     from daemon.publish.publisher import Publisher
     from daemon.publish.zeromq import ZeroMqSink
 
     config, life, runtime = core.config.publisher, core.life, core.runtime
+    fence = fence or NoFence()
     socket = ZeroMqSink(config, runtime.clock)
     boxes = BoxEncoder(MaskEncoder(config.masks, config.max_masks, core.ledger))
     packets = PacketPublisher(socket, config, core.instance, fence, runtime)
     sinks = [socket, *further_sinks]
+    build = MessageBuilder(core.instance, core.ledger, runtime.clock, choose)
     publisher = life.add(
-        Publisher(sinks, core.outbox, core.ledger, boxes, core.instance, fence, packets.answer, runtime),
+        Publisher(sinks, core.outbox, core.ledger, boxes, build, fence, packets.answer, runtime),
         Phase.PUBLISHER,
     )
     life.add(packets, Phase.REPORTS)  # its socket is of the publisher's context

@@ -46,7 +46,7 @@ class Publisher(ThreadPart):
     Args:
         sinks: closed by this thread when it ends.
         boxes: of results.
-        instance: id of the daemon's run.
+        build: makes the messages.
         fence: asked before messages are sent.
         answer: gives the message for a new subscription to exactly `packets/<source>/`; None if nobody publishes them.
 
@@ -60,16 +60,15 @@ class Publisher(ThreadPart):
         outbox: Outbox,
         ledger: Ledger,
         boxes: BoxEncoder,
-        instance: str,
+        build: MessageBuilder,
         fence: Fence,
         answer: Callable[[str], Packets] | None,
         runtime: Runtime,
     ) -> None:
         super().__init__("publisher", runtime)
-        self._sinks, self._outbox, self._ledger, self._instance = sinks, outbox, ledger, instance
-        self._boxes = boxes
+        self._sinks, self._outbox, self._ledger = sinks, outbox, ledger
+        self._boxes, self._build = boxes, build
         self._fence, self._answer = fence, answer
-        self._build = MessageBuilder(instance, ledger, runtime.clock)
         self._looked_ns = 0  # for newcomers
         self._sending = runtime.ranges.named(f"{self.name} batch")
         self.has_subscribers = threading.Event()
@@ -93,7 +92,7 @@ class Publisher(ThreadPart):
         """A function that queues a status message and logs it; any thread may call it. The status is of now, and so is
         its owner."""
         status = Status(
-            instance=self._instance,
+            instance=self._build.instance,
             source=source,
             session=session,
             index=0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -14,7 +15,6 @@ from daemon.recording.records import LostRecord, PacketRecord, Record, Sample, S
 RECORDABLE = ("h264", "hevc")
 _SECOND_NS = 1_000_000_000
 _CHUNK_NS = _SECOND_NS
-_EARLY_NS = _SECOND_NS // 2  # a turn may cut a chunk that is so long
 _HOLE_NS = 2 * _SECOND_NS  # a longer step is a time without video,
 _HOLE_PERIODS = 3  # unless pictures come as rarely
 _BACK_NS = _SECOND_NS  # times that go back by more are of another timeline
@@ -65,14 +65,23 @@ class Break(NamedTuple):
     ring_end: int
 
 
-class _Timed(NamedTuple):
-    """A packet with times that grow."""
+class _Moment(msgspec.Struct, frozen=True, gc=False):
+    """The times of a packet: of decoding, and when it could have come, ns; they grow."""
 
-    packet: PacketRecord
-    pts: int
     dts: int
-    boot: int  # when it could have come
+    boot: int
     utc: int
+
+
+class _Waiting(NamedTuple):
+    """Packets that become a chunk, by column."""
+
+    packets: list[PacketRecord]
+    moments: list[_Moment]
+
+    def add(self, packet: PacketRecord, moment: _Moment) -> None:
+        self.packets.append(packet)
+        self.moments.append(moment)
 
 
 class Place(msgspec.Struct):
@@ -106,9 +115,9 @@ class Assembler:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._pending: list[_Timed] = []
+        self._waiting = _Waiting([], [])
         self._lateness = Lateness()
-        self._now = msgspec.structs.replace(self.place)  # after the pending packets, too
+        self._now = msgspec.structs.replace(self.place)  # after the waiting packets, too
         self._why: Cause = "no_key"
 
     def add(self, record: Record) -> Iterable[Chunk | Break]:
@@ -118,37 +127,56 @@ class Assembler:
         return self._begin(record) if isinstance(record, StreamRecord) else self._lose(record)
 
     def cut(self) -> Iterator[Chunk]:
-        """A chunk of what there is, if that is enough: the last packet waits, for its duration is unknown."""
-        if len(self._pending) > 1 and self._pending[-1].dts - self._pending[0].dts >= _EARLY_NS:
-            yield self._chunk(self._pending[-1])
+        """A chunk of what there is, but for the last packet: its duration is not known."""
+        if len(self._waiting.moments) > 1:
+            yield self._chunk(self._waiting.moments[-1], keeps_last=True)
 
     def flush(self) -> Iterator[Chunk]:
         """A chunk of all that there is: nothing may follow."""
-        if self._pending:
+        if self._waiting.packets:
             yield self._chunk(None)
 
     @property
-    def pending_boot(self) -> int | None:
+    def waiting_boot(self) -> int | None:
         """When the last packet that waits came; None if none waits."""
-        return self._pending[-1].packet.boot if self._pending else None
+        return self._waiting.packets[-1].boot if self._waiting.packets else None
 
     @property
     def waits_since(self) -> int | None:
         """When the first of them came; None if none waits."""
-        return self._pending[0].boot if self._pending else None
+        return self._waiting.moments[0].boot if self._waiting.moments else None
+
+    def seen_at(self, session: str, pts: int) -> int | None:
+        """When a picture came, BOOTTIME ns, by those that wait; None if none of its session does."""
+        packets, moments = self._waiting
+        if not packets or self._now.stream is None or self._now.stream.session != session:
+            return None
+        first = packets[0].pts
+        return moments[0].boot + pts - (moments[0].dts if first is None else first)
 
     def _follows(self, packet: PacketRecord) -> bool:
         """Take a packet that completes nothing, as nearly all are; False for any other, of which nothing is done."""
-        now, pending, dts = self._now, self._pending, packet.dts
-        if not pending or packet.key or dts is None or now.last_dts is None or now.offset is None:
+        dts, boot = packet.dts, packet.boot
+        now, waiting = self._now, self._waiting
+        if packet.key or dts is None or not waiting.packets or now.last_dts is None or now.offset is None:
             return False
         step = dts - now.last_dts
-        if not 0 < step <= _HOLE_NS or dts - pending[0].dts >= _CHUNK_NS:
+        if not 0 < step <= _HOLE_NS or dts - waiting.moments[0].dts >= _CHUNK_NS:
             return False
-        if not -_STEP_NS <= packet.utc - packet.boot - now.offset <= _STEP_NS:
+        if not -_STEP_NS <= packet.utc - boot - now.offset <= _STEP_NS:
             return False
-        pending.append(self._timed(packet)[0])
+        now.period = min(step, now.period * 2) if now.period else step
+        moment = self._moment(packet, dts)
+        now.end_boot, now.end_utc = moment.boot, moment.utc
+        waiting.packets.append(packet)
+        waiting.moments.append(moment)
         return True
+
+    def _moment(self, packet: PacketRecord, dts: int) -> _Moment:
+        now, came = self._now, packet.boot
+        boot = max(came - self._lateness.add(dts, came), now.end_boot)
+        now.last_dts, now.last_boot = dts, came
+        return _Moment(dts, boot, max(packet.utc - (came - boot), now.end_utc))
 
     def _begin(self, record: StreamRecord) -> Iterator[Chunk | Break]:
         known, stream = self._now.stream, record.stream
@@ -188,74 +216,62 @@ class Assembler:
         if now.needs_key and not packet.key:
             yield Break(packet.utc, self._why, None, 1, packet.end)
             return
-        timed, hole = self._timed(packet)
+        dts, hole = self._decoding(packet)
+        moment = self._moment(packet, dts)
         if hole:
             yield from self.flush()
             yield Break(now.end_utc, "network", hole, 0, packet.offset)
-        if self._pending and (packet.key or timed.dts - self._pending[0].dts >= _CHUNK_NS):
-            yield self._chunk(timed)
-        now.needs_key = False
-        self._pending.append(timed)
-
-    def _timed(self, packet: PacketRecord) -> tuple[_Timed, str | None]:
-        """A packet's times, and what is wrong with them; a hole begins a timeline."""
-        now, last = self._now, self._now.last_dts
-        waited = packet.boot - now.last_boot if last is not None else 0
-        pts, dts = packet.pts, packet.dts
-        if dts is None:
-            dts = pts if pts is not None else (last or 0) + waited
-        pts = dts if pts is None else pts
-        hole = None
-        if last is not None:
-            step = dts - last
-            if step > max(_HOLE_NS, _HOLE_PERIODS * now.period):
-                hole = f"no video for {step / 1e9:.1f} s"
-            elif step < -_BACK_NS:
-                hole = f"its times go back by {-step / 1e9:.1f} s"
-            elif step <= 0:
-                dts = last + 1
-            else:
-                now.period = min(step, now.period * 2) if now.period else step
-        late = self._lateness.add(dts, packet.boot)
-        boot = max(packet.boot - late, now.end_boot)
-        utc = max(packet.utc - (packet.boot - boot), now.end_utc)
-        now.last_dts, now.last_boot = dts, packet.boot
-        if not hole:
-            now.end_utc, now.end_boot = utc, boot
-        return _Timed(packet, pts, dts, boot, utc), hole
-
-    def _chunk(self, following: _Timed | None) -> Chunk:
-        """A chunk of the pending packets but the one that follows them."""
-        rows = self._pending
-        self._pending = []
-        if following is not None and rows[-1] is following:
-            rows = rows[:-1]
-            self._pending = [following]
-        period = self._now.period
-        first, last = rows[0], rows[-1]
-        ends = [row.dts for row in rows[1:]] + [last.dts + period if following is None else following.dts]
-        samples = [
-            Sample(row.pts, row.dts, max(0, end - row.dts), row.packet.key, row.packet.data)
-            for row, end in zip(rows, ends)
-        ]
-        if following is None:
-            end_utc, end_boot = last.utc + period, last.boot + period
-            self._now.end_utc, self._now.end_boot = end_utc, end_boot
         else:
-            end_utc, end_boot = following.utc, following.boot
-        assert self._now.stream is not None  # noqa: S101 - packets are pending
-        ring_end = last.packet.end
+            now.end_boot, now.end_utc = moment.boot, moment.utc
+        if self._waiting.packets and (packet.key or dts - self._waiting.moments[0].dts >= _CHUNK_NS):
+            yield self._chunk(moment)
+        now.needs_key = False
+        self._waiting.add(packet, moment)
+
+    def _decoding(self, packet: PacketRecord) -> tuple[int, str | None]:
+        """When a packet is decoded, and what is wrong with that; a hole begins a timeline."""
+        now, last = self._now, self._now.last_dts
+        dts = packet.dts if packet.dts is not None else packet.pts
+        if dts is None:
+            dts = 0 if last is None else last + packet.boot - now.last_boot
+        if last is None:
+            return dts, None
+        step = dts - last
+        if step > max(_HOLE_NS, _HOLE_PERIODS * now.period):
+            return dts, f"no video for {step / 1e9:.1f} s"
+        if step < -_BACK_NS:
+            return dts, f"its times go back by {-step / 1e9:.1f} s"
+        if step <= 0:
+            return last + 1, None
+        now.period = min(step, now.period * 2) if now.period else step
+        return dts, None
+
+    def _chunk(self, following: _Moment | None, *, keeps_last: bool = False) -> Chunk:
+        """A chunk of the packets that wait.
+
+        Args:
+            following: of the packet behind them; None if it is not known.
+            keeps_last: that is the last one of those that wait.
+        """
+        packets, moments = self._waiting
+        self._waiting = _Waiting([], [])
+        if keeps_last:
+            self._waiting.add(packets.pop(), moments.pop())
+        now, first, last = self._now, moments[0], moments[-1]
+        end = following or _Moment(last.dts + now.period, last.boot + now.period, last.utc + now.period)
+        if following is None:
+            now.end_boot, now.end_utc = end.boot, end.utc
+        begins = [moment.dts for moment in moments]
+        pts = [at if packet.pts is None else packet.pts for packet, at in zip(packets, begins)]
+        durations = [max(0, to - at) for at, to in pairwise([*begins, end.dts])]
+        keys, data = [packet.key for packet in packets], [packet.data for packet in packets]
+        assert now.stream is not None  # noqa: S101 - packets wait
         self.place = msgspec.structs.replace(
-            self._now,
-            needs_key=False,
-            last_dts=last.dts,
-            last_boot=last.packet.boot,
-            end_utc=end_utc,
-            end_boot=end_boot,
+            now, needs_key=False, last_dts=last.dts, last_boot=packets[-1].boot, end_utc=end.utc, end_boot=end.boot
         )
         return Chunk(
-            self._now.stream, samples, first.packet.number, first.utc, end_utc, first.boot, end_boot,
-            first.packet.key, ring_end,
+            now.stream, [*map(Sample, pts, begins, durations, keys, data)], packets[0].number, first.utc, end.utc,
+            first.boot, end.boot, packets[0].key, packets[-1].end,
         )  # fmt: skip
 
 

@@ -141,8 +141,15 @@ def claimed_at(fragment: int) -> int:
     return fragment + _CLAIMED_AT
 
 
-def movie_fragment(sequence: int, decode_time: int, samples: Sequence[SampleEntry]) -> bytes:
-    """`moof`, and the beginning of the `mdat` that follows it.
+def movie_fragment(
+    sequence: int,
+    decode_time: int,
+    durations: Sequence[int],
+    sizes: Sequence[int],
+    keys: Sequence[bool],
+    compositions: Sequence[int],
+) -> bytes:
+    """`moof`, and the beginning of the `mdat` that follows it; see `SampleEntry`.
 
     Args:
         decode_time: of the first sample, ticks.
@@ -150,14 +157,14 @@ def movie_fragment(sequence: int, decode_time: int, samples: Sequence[SampleEntr
     Raises:
         BoxError: a time does not fit.
     """
-    count = len(samples)
-    values: list[int] = []
-    for duration, size, key, composition in samples:
-        values += (duration, size, _SAMPLE_FLAGS[key], composition & 0xFFFFFFFF)
-    if not all(-(1 << 31) <= sample.composition < 1 << 31 for sample in samples):
+    count = len(sizes)
+    if min(compositions) < -(1 << 31) or max(compositions) >= 1 << 31:
         raise BoxError("a picture is shown too long after, or before, it is decoded")
-    size = _MOOF_BYTES + 16 * count
-    media = 8 + sum(sample.size for sample in samples)
+    values = [0] * (4 * count)
+    values[::4], values[1::4] = durations, sizes
+    values[2::4] = [_SAMPLE_FLAGS[key] for key in keys]
+    values[3::4] = [composition & 0xFFFFFFFF for composition in compositions]
+    size, media = _MOOF_BYTES + 16 * count, 8 + sum(sizes)
     try:
         rows = Struct(f">{4 * count}I").pack(*values)
         return b"".join((

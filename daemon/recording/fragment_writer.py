@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from daemon.recording.boxes import (
     Buffer,
     FragmentBox,
-    SampleEntry,
     fragment_box,
     head_box,
     movie_fragment,
@@ -58,8 +58,9 @@ class FragmentWriter:
         """
         parts: list[Buffer] = [b"", b""]
         sizes = [self._sampling.add(sample, parts) for sample in samples]
-        decode_time, entries = self._entries(samples, sizes)
-        parts[1] = movie_fragment(self._sequence, decode_time, entries)
+        decode_time, durations, compositions = self._times(samples)
+        keys = [sample.key for sample in samples]
+        parts[1] = movie_fragment(self._sequence, decode_time, durations, sizes, keys, compositions)
         pts = min(sample.pts for sample in samples)
         box = FragmentBox(
             claimed=claimed,
@@ -85,15 +86,15 @@ class FragmentWriter:
         self._sequence += 1
         self.chain = written.box.chain
 
-    def _entries(self, samples: Sequence[Sample], sizes: Sequence[int]) -> tuple[int, list[SampleEntry]]:
-        """The first time of decoding, and the rows of all; times of decoding never go back, those of pictures stay."""
+    def _times(self, samples: Sequence[Sample]) -> tuple[int, list[int], list[int]]:
+        """The first time of decoding, and of each sample its duration, and how long after decoding it is shown; ticks.
+
+        Times of decoding never go back, those of pictures stay.
+        """
         base, last = self._base, samples[-1]
-        shown = self._init.ticks([sample.pts for sample in samples])
-        due = self._init.ticks([*(sample.dts for sample in samples), last.dts + last.duration])
-        at = first = max(0, due[0] - base)
-        entries: list[SampleEntry] = []
-        for sample, size, picture, following in zip(samples, sizes, shown, due[1:]):
-            duration = max(0, following - base - at)
-            entries.append(SampleEntry(duration, size, sample.key, picture - base - at))
-            at += duration
-        return first, entries
+        pts, dts = [sample.pts for sample in samples], [sample.dts for sample in samples]
+        due = self._init.ticks([*dts, last.dts + last.duration])
+        shown = due[:-1] if pts == dts else self._init.ticks(pts)
+        ends = [*accumulate((max(0, time - base) for time in due), max)]
+        durations = [end - begin for begin, end in pairwise(ends)]
+        return ends[0], durations, [picture - base - at for picture, at in zip(shown, ends)]

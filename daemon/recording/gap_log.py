@@ -60,7 +60,7 @@ class GapLog:
                 continue
             found[-1] = msgspec.structs.replace(found[-1], end=row.at)
             found.append(Gap(row.at, end, row.cause, row.detail))
-        return found
+        return [gap for gap in found if gap.begin < gap.end]
 
     def clear(self, until: int) -> None:
         """It was recorded up to then."""

@@ -128,6 +128,8 @@ class Index(IndexReader):
     def put_open_gaps(self, source: str, gaps: Sequence[Gap]) -> None:
         """The gaps since the last file, as far as they are known; the last of them goes on."""
         known = self.open_gaps(source)
+        if known == [*gaps]:
+            return
         with self.writing() as db:
             for gap in known:
                 if gap not in gaps:

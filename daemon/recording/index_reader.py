@@ -68,7 +68,7 @@ class IndexReader:
 
     def sources(self) -> list[str]:
         """Those with a recording, or with a gap that goes on."""
-        question = "SELECT source FROM files UNION SELECT source FROM open_gaps ORDER BY 1"
+        question = "SELECT source FROM sizes WHERE bytes > 0 UNION SELECT source FROM open_gaps ORDER BY 1"
         return [source for (source,) in self._ask(question)]
 
     def file(self, id: str) -> FileFacts | None:

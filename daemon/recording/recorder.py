@@ -11,11 +11,13 @@ import structlog
 
 from daemon.clock import Clock, boot_id, boottime_ns
 from daemon.errors import LookoutError
+from daemon.recording.absence import Absence, note_absent
 from daemon.recording.causes import Cause
 from daemon.recording.clips import Claim, Clip
 from daemon.recording.errors import StoreError
 from daemon.recording.open_store import OpenStore, Troubles, open_store
 from daemon.recording.retention import Rules
+from daemon.recording.source_files import keep_books
 from daemon.recording.source_recorder import Account, Settings, SourceRecorder
 from daemon.recording.tracks.intake import TrackIntake
 
@@ -89,6 +91,7 @@ class Recorder:
         self._distrusted_until = 0  # BOOTTIME ns
         self.uuid = place.uuid
         self._tracks: TrackIntake | None = None
+        self._absence: Absence | None = None
         if place.down_since is not None:
             self._troubles.add(place.down_since, clock.utc_ns(), "recorder_down")
 
@@ -136,6 +139,10 @@ class Recorder:
             self._take_tracks()
             self._leave(_Leaving(self._sources.pop(source), cause, detail, at or self._clock.utc_ns()))
 
+    def explain(self, absence: Absence) -> None:
+        """Say of all other sources that the store knows why they are not recorded."""
+        self._absence, self._books_at = absence, 0
+
     def note(self, source: str, at: int, cause: Cause, detail: str | None) -> None:
         if known := self._sources.get(source):
             known.note(at, cause, detail)
@@ -145,7 +152,7 @@ class Recorder:
         if known is None:
             return
         try:
-            clip = known.claim(claim, self._to)
+            clip = known.claim(claim, self._to, self._boottime())
         except StoreError as error:
             self._fail(error)
             return
@@ -158,14 +165,16 @@ class Recorder:
         """Take what has come, and write what is due."""
         now, now_boot = self._clock.utc_ns(), self._boottime()
         self._watch_clock(now, now_boot)
-        for source in self._sources.values():
+        sources, tries = self._sources.values(), self.trouble is not None  # to know whether all can be written again
+        due = [source for source in sources if tries or source.is_due(now_boot)]
+        for source in due:
             source.take(now_boot)
         self._take_tracks()
         to = self._opened(now, now_boot)
         if to is None:
             return
         try:
-            for source in self._sources.values():
+            for source in due:
                 for clip in source.turn(to, now_boot):
                     self._on_clip(source, clip, True)
             if now_boot >= self._books_at:
@@ -295,8 +304,9 @@ class Recorder:
 
     def _keep_books(self, to: OpenStore, now: int, now_boot: int) -> None:
         to.follow_index()
-        for source in self._sources.values():
-            source.keep_books(to, now)
+        keep_books(to, [source.files for source in self._sources.values()], now)
+        if self._absence is not None:
+            note_absent(to, self._absence, self._sources, now)
         to.retention.run(now, ages=now_boot >= self._distrusted_until)
 
     def _watch_clock(self, now: int, now_boot: int) -> None:

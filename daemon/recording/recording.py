@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -13,6 +13,7 @@ import structlog
 
 from daemon.config.sources import AvConfig
 from daemon.pipeline.outbox import Report
+from daemon.recording.absence import Absence
 from daemon.recording.clips import Claim
 from daemon.recording.process.protocol import ClipTold
 from daemon.recording.process.store_process import StoreFigures, StoreProcess
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from daemon.config.sources import SourceConfig
     from daemon.pipeline.core import Core
     from daemon.pipeline.lane import Follower
-    from daemon.recording.causes import Cause
     from daemon.recording.directory import RingDirectory
     from daemon.recording.streams.process import StreamsProcess
     from daemon.recording.tracks.tap import TrackTap
@@ -67,21 +67,23 @@ class Recording:
         self._owner, self._clock, self._tracks = owner, core.runtime.clock, tracks
         self._plans: dict[str, Plan] = {}
         self._own_streams: dict[str, AvConfig] = {}  # of `record.url`, by source
-        self._changing, self._is_configured = threading.RLock(), False
+        self._changing = threading.RLock()
+        self._since: int | None = None  # UTC ns; None before it is configured
 
     def start(self, config: Config) -> None:
         """Record what the configuration of the start says, unless a change came first."""
         with self._changing:
-            if not self._is_configured:
+            if self._since is None:
                 self.configure(config)
 
     def configure(self, config: Config) -> None:
         """Record what a configuration says, from now on."""
         with self._changing:
-            self._is_configured = True
-            self._configure_locked(config)
+            if self._since is None:
+                self._since = self._clock.utc_ns()
+            self._configure_locked(config, self._since)
 
-    def _configure_locked(self, config: Config) -> None:
+    def _configure_locked(self, config: Config, since: int) -> None:
         plans = {source.id: plan for source in config.active if (plan := plan_of(config, source))}
         streams = {
             source.id: stream_of(source, url)
@@ -89,30 +91,30 @@ class Recording:
             if isinstance(source, AvConfig) and source.id in plans and (url := source.recording.url) is not None
         }
         size = ring_bytes(config, sum(map(len, plans.values())))
-        there = {source.id for source in config.active}
+        there = frozenset(source.id for source in config.active)
+        absences = {
+            store: Absence(
+                since, frozenset(name for name, plan in plans.items() if store in plan), there, self._owner is not None
+            )
+            for store in self._stores
+        }
         for source in [*self._plans]:
             for store in [*self._plans[source]]:
                 if store not in plans.get(source, {}):
-                    self._stores[store].forget(source, *self._farewell(source, there), self._clock.utc_ns())
+                    self._stores[store].forget(source, *absences[store].why(source), self._clock.utc_ns())
                     self.packets.drop(source, store)
         for source, plan in plans.items():
             feed = "stream" if source in streams else "capture"
             for store, settings in plan.items():
                 self._record(source, store, settings, size, feed)
+        for store, absence in absences.items():
+            self._stores[store].explain(absence)
         self._plans, self._own_streams = plans, streams
         self._streams.want(streams)
         wanted = plans if config.record.tracks else {}
         self._tracks.use(
             {store: {source for source, plan in wanted.items() if store in plan} for store in self._stores}
         )
-
-    def _farewell(self, source: str, there: Collection[str]) -> tuple[Cause, str]:
-        """Why a source is not recorded any more."""
-        if source in there:
-            return "off", "it was switched off"
-        if self._owner is not None:
-            return "fenced", "the fleet gave the source to another member, or removed it"
-        return "off", "the source was removed"
 
     @property
     def followers(self) -> Sequence[Follower]:

@@ -33,7 +33,7 @@ class StreamRecord(NamedTuple):
     end: int
 
 
-class PacketRecord(NamedTuple):
+class PacketRecord(msgspec.Struct, frozen=True, gc=False):
     """A packet.
 
     Attributes:
@@ -75,7 +75,7 @@ class LostRecord(NamedTuple):
 Record = StreamRecord | PacketRecord | LostRecord
 
 
-class Sample(NamedTuple):
+class Sample(msgspec.Struct, frozen=True, gc=False):
     """A packet on its way into a file.
 
     Attributes:

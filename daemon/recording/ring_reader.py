@@ -101,10 +101,10 @@ class RingReader:
                     raise RingError(f"a ring has no record at byte {at}")
                 if kind == A_PACKET:
                     _, _, _, _, count, number, pts, dts, boot, utc = PACKET.unpack_from(data, begin)
-                    payload = data[begin + PACKET.size : begin + PACKET.size + count]
+                    first = begin + PACKET.size
                     yield PacketRecord(
-                        number, None if pts == NO_TIME else pts, None if dts == NO_TIME else dts, bool(is_key), boot,
-                        utc, payload, at, end,
+                        number, None if pts == NO_TIME else pts, None if dts == NO_TIME else dts, is_key == 1, boot,
+                        utc, data[first : first + count], at, end,
                     )  # fmt: skip
                 elif kind == A_STREAM:
                     yield StreamRecord(_stream(data[begin + HEADER.size : begin + length - fill]), at, end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -200,15 +201,22 @@ class SourceFiles:
 
     def keep_books(self, to: OpenStore, now: int) -> None:
         """The index knows how far it is, and why nothing is recorded now, also if all processes end at once."""
+        keep_books(to, [self], now)
+
+    def untold(self) -> dict[str, tuple[FileFacts, list[Gap]]]:
+        """Files that the index does not know as they are, by id; whoever tells it clears this."""
         if self._file is not None and self._file.fragments:
             self._untold[self._file.head.id] = self._file.facts, self._file.head.gaps
-        self._tell(to)
-        to.put_gaps(self.source, self._open_gaps(now))
+        return self._untold
+
+    def open_gaps(self, now: int) -> list[Gap]:
+        """Those since the last file."""
+        return [] if self._file is not None or not self._covered.until else self._log.gaps(self._covered.until, now)
 
     def figures(self, now: int) -> tuple[int, dict[str, int], Gap | None]:
         """Ns recorded, ns of gaps by cause, and the gap that goes on."""
         gap_ns = Counter(self._gap_ns)
-        gaps = self._open_gaps(now)
+        gaps = self.open_gaps(now)
         for gap in gaps:
             gap_ns[gap.cause] += gap.end - gap.begin
         return self._covered.recorded_ns, dict(gap_ns), gaps[-1] if gaps else None
@@ -222,9 +230,6 @@ class SourceFiles:
         if self._untold:
             to.index.add_files(self._untold.values())
             self._untold.clear()
-
-    def _open_gaps(self, now: int) -> list[Gap]:
-        return [] if self._file is not None or not self._covered.until else self._log.gaps(self._covered.until, now)
 
     def _head(self, to: OpenStore, chunk: Chunk) -> FileHead:
         covered, until, begin = self._covered, self._covered.until, chunk.begin
@@ -254,6 +259,22 @@ class SourceFiles:
             covered_until=until,
             gaps=self._log.gaps(until, begin),
         )
+
+
+def keep_books(to: OpenStore, sources: Iterable[SourceFiles], now: int) -> None:
+    """`SourceFiles.keep_books` of several sources, in one transaction.
+
+    Raises:
+        StoreError: the index cannot be written now.
+    """
+    sources = [*sources]
+    untold = [files.untold() for files in sources]
+    if any(untold):
+        to.index.add_files(row for rows in untold for row in rows.values())
+        for rows in untold:
+            rows.clear()
+    for files in sources:
+        to.put_gaps(files.source, files.open_gaps(now))
 
 
 def _ends_before(file: RecordingFile, chunk: Chunk) -> bool:

@@ -29,6 +29,8 @@ _STALL_PERIODS = 4
 _IDLE_NS = 10_000_000_000  # a file that gets nothing for so long is closed
 _FULL_SHARE = 0.7  # of a ring: what no event wants yet goes, although one might
 _READ_BYTES = 32 << 20  # of one ring in a turn
+_DUE_NS = 1_100_000_000  # packets wait so long, and then a whole chunk is there as a rule,
+_DUE_SHARE = 0.2  # or until they fill so much of a ring
 
 
 class Settings(msgspec.Struct, frozen=True, array_like=True):
@@ -106,6 +108,7 @@ class SourceRecorder:
         boot_id: of the machine's.
 
     Attributes:
+        files: what it has written.
         clips: what events want.
         tracks: what was seen in the pictures.
     """
@@ -116,7 +119,7 @@ class SourceRecorder:
         self._room = os.fstat(ring).st_size - HEAD_BYTES
         known = _decode(self._ring.state) if self._ring.state else None
         self._ring_id = known.ring if known else secrets.token_hex(4)
-        self._files = SourceFiles(source, known.covered if known else None, f"{instance}.{self._ring_id}", boot_id)
+        self.files = SourceFiles(source, known.covered if known else None, f"{instance}.{self._ring_id}", boot_id)
         self._at = self._tail = self._ring.tail
         self._place = known.place if known else Place()  # at the tail
         self._assembler = Assembler(msgspec.structs.replace(self._place))
@@ -125,13 +128,14 @@ class SourceRecorder:
         self.clips = Clips(settings.pre, settings.post, settings.longest, known.clips if known else None)
         self._held: deque[_Held] = deque()
         self._skip_below = 0  # packets before it are in files
+        self._due_boot = 0  # ns
         self.tracks = TrackPlacer(source, same_stream=settings.same_stream, tracking=settings.tracking)
 
     # --- what others say -------------------------------------------------------------------------------------------
 
     @property
     def source(self) -> str:
-        return self._files.source
+        return self.files.source
 
     @property
     def max_bytes(self) -> int | None:
@@ -139,13 +143,13 @@ class SourceRecorder:
 
     def begin(self, to: OpenStore, now: int) -> None:
         """The store is open, perhaps again."""
-        self._skip_below = max(self._skip_below, self._files.begin(to, now))
+        self._skip_below = max(self._skip_below, self.files.begin(to, now))
         self._commit()
         self.tracks.begin(to, now, self._instance, self._boot_id)
 
     def let_go(self) -> None:
         """The store is not to be touched any more."""
-        self._files.detach()
+        self.files.detach()
         self.tracks.let_go()
 
     def configure(self, settings: Settings) -> None:
@@ -155,16 +159,17 @@ class SourceRecorder:
 
     def note(self, at: int, cause: Cause, detail: str | None) -> None:
         """Nothing comes from then on; UTC ns."""
-        self._files.note(at, cause, detail)
+        self.files.note(at, cause, detail)
 
-    def claim(self, claim: Claim, to: OpenStore | None) -> Clip:
+    def claim(self, claim: Claim, to: OpenStore | None, now_boot: int) -> Clip:
         """An event wants what is around it; what is written already is marked."""
+        self.take(now_boot)
         offset = self._assembler.place.offset or 0
         clip = self.clips.add(claim.event, self._seen_at(claim, offset))
         if to is not None and self._settings.continuous:
             begin, end = clip.begin + offset, clip.end + offset
-            self._files.claim(begin, end)
-            to.claim(self.source, begin, end, self._files.path)
+            self.files.claim(begin, end)
+            to.claim(self.source, begin, end, self.files.path)
         return clip
 
     def utc_of(self, boot: int) -> int:
@@ -173,16 +178,24 @@ class SourceRecorder:
 
     # --- a turn ----------------------------------------------------------------------------------------------------
 
+    def is_due(self, now_boot: int) -> bool:
+        """Whether a turn is worth its while."""
+        return now_boot >= self._due_boot or self._has_come_much
+
     def take(self, now_boot: int) -> None:
         """Take what is in the ring, without touching the store."""
+        is_much = self._has_come_much
         for record in self._ring.read(self._at, _READ_BYTES):
             if items := self._assembler.add(record):
                 self._hold(items)
             self._at = record.end
-        self._hold(self._assembler.cut())
-        waits = self._assembler.pending_boot
-        if waits is not None and now_boot - waits > max(_STALL_NS, _STALL_PERIODS * self._assembler.place.period):
+        waits, last = self._assembler.waits_since, self._assembler.waiting_boot
+        if waits is not None and (is_much or now_boot - waits >= _DUE_NS):
+            self._hold(self._assembler.cut())
+        if last is not None and now_boot - last > max(_STALL_NS, _STALL_PERIODS * self._assembler.place.period):
             self._hold(self._assembler.flush())
+        waits = self._assembler.waits_since
+        self._due_boot = (now_boot if waits is None else waits) + _DUE_NS
 
     def turn(self, to: OpenStore, now_boot: int) -> list[Clip]:
         """Write and release what is due.
@@ -197,17 +210,13 @@ class SourceRecorder:
             while self._held and self._decide(to, now_boot):
                 self._pass()
             if not self._held and now_boot - self._place.end_boot > _IDLE_NS:
-                self._files.close(to, "stalled")
+                self.files.close(to, "stalled")
         finally:
             self._commit()
         first = self._held[0].item if self._held else None
         decided = first.begin_boot if isinstance(first, Chunk) else now_boot
-        self.tracks.turn(to, now_boot, min(decided, self._assembled_boot(now_boot)), self._files.path)
+        self.tracks.turn(to, now_boot, min(decided, self._assembled_boot(now_boot)), self.files.path)
         return list(self.clips.take_over(min(decided, now_boot - _SETTLED_NS)))
-
-    def keep_books(self, to: OpenStore, now: int) -> None:
-        """Every few seconds."""
-        self._files.keep_books(to, now)
 
     def finish(self, to: OpenStore, now: int, cause: Cause, detail: str, at: int) -> list[Clip]:
         """The last turn: write what is wanted, and close the file.
@@ -228,16 +237,16 @@ class SourceRecorder:
                 self._decide(to, None)
                 self._pass()
         finally:
-            self._files.close(to, cause if cause in LASTING else "stopped")
-            self._files.note(min(at, now), cause, detail)
+            self.files.close(to, cause if cause in LASTING else "stopped")
+            self.files.note(min(at, now), cause, detail)
             self._commit()
-            self._files.keep_books(to, now + 1)
+            self.files.keep_books(to, now + 1)
         self.tracks.finish(to)
         return list(self.clips.take_over(None))
 
     def account(self, now: int) -> Account:
         """As of the last turn."""
-        recorded_ns, gap_ns, gap = self._files.figures(now)
+        recorded_ns, gap_ns, gap = self.files.figures(now)
         waiting = self._ring.head - self._tail
         counts = self._written, self._released, dict(self._lost), waiting, recorded_ns, gap_ns
         return Account(self.source, *counts, gap.cause if gap else None, gap.detail if gap else None)
@@ -249,6 +258,10 @@ class SourceRecorder:
         self._ring.close()
 
     # --- decisions -------------------------------------------------------------------------------------------------
+
+    @property
+    def _has_come_much(self) -> bool:
+        return bool(self._ring.head - self._at > _DUE_SHARE * self._room)
 
     def _hold(self, items: Iterable[Chunk | Break]) -> None:
         for item in items:
@@ -283,8 +296,8 @@ class SourceRecorder:
         if now_boot is not None and not self._may_go(now_boot, end_boot, is_whole=is_whole):
             return False
         self._released += len(item.samples)
-        self._files.close(to, "no_event")
-        self._files.note(item.begin, "no_event")
+        self.files.close(to, "no_event")
+        self.files.note(item.begin, "no_event")
         return True
 
     def _may_go(self, now_boot: int, end_boot: int, *, is_whole: bool) -> bool:
@@ -302,28 +315,28 @@ class SourceRecorder:
         return end, False
 
     def _break(self, to: OpenStore, item: Break) -> None:
-        self._files.close(to, item.cause or "stream")
+        self.files.close(to, item.cause or "stream")
         if item.cause is None:
             return
         cause, detail = item.cause, item.detail
         if cause == "clock":
-            self._files.set_clock(item.at, detail)
+            self.files.set_clock(item.at, detail)
             return
         if cause == "disk_slow":
             cause, detail = to.trouble_at(item.at) or (cause, detail)
         elif cause == "network":
-            self._files.begin_timeline()
-        self._files.note(item.at, cause, detail)
+            self.files.begin_timeline()
+        self.files.note(item.at, cause, detail)
         if item.packets:
             self._lost[cause] += item.packets
 
     def _write(self, to: OpenStore, chunk: Chunk) -> None:
         claimed = self.clips.wants(chunk.begin_boot, chunk.end_boot)
-        if self._files.write(to, chunk, claimed=claimed):
+        if self.files.write(to, chunk, claimed=claimed):
             self._written += len(chunk.samples)
             self.clips.note_written(chunk.begin_boot, chunk.end_boot)
-            if head := self._files.head:
-                self.tracks.note_written(self._files.path or "", head, chunk)
+            if head := self.files.head:
+                self.tracks.note_written(self.files.path or "", head, chunk)
         else:
             self._lost["codec"] += len(chunk.samples)
 
@@ -335,7 +348,10 @@ class SourceRecorder:
             chunk = row.item
             if isinstance(chunk, Chunk) and chunk.stream.session == claim.session:
                 return chunk.begin_boot + claim.pts - chunk.samples[0].pts
-        utc = self._files.utc_of(claim.session, claim.pts)
+        waiting = self._assembler.seen_at(claim.session, claim.pts)
+        if waiting is not None:
+            return waiting
+        utc = self.files.utc_of(claim.session, claim.pts)
         return (claim.at if utc is None else utc) - offset
 
     def _assembled_boot(self, now_boot: int) -> int:
@@ -349,5 +365,5 @@ class SourceRecorder:
         if self._ring.state and self._tail == self._ring.tail and not self.clips.open:
             return
         counts = self._written, self._released, dict(self._lost)
-        progress = _Progress(self._ring_id, self._place, self._files.covered, *counts, self.clips.state)
+        progress = _Progress(self._ring_id, self._place, self.files.covered, *counts, self.clips.state)
         self._ring.commit(self._tail, _encode(progress))

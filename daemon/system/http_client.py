@@ -67,8 +67,8 @@ class Reach(NamedTuple):
 
     Attributes:
         lookup: the addresses of host and port, in so many seconds; those are connected to, one after the other.
-        answer_bytes: of an answer with its head, about. A content that is longer, or does not come, is left out, because
-            the status says enough. None: 256 MiB, and an answer without its content is none.
+        answer_bytes: of an answer with its head, about. A content that is longer, or does not come, is left out: the
+            status says enough. None: 256 MiB, and an answer without its content is none.
     """
 
     lookup: Callable[[str, int, float], Sequence[SocketAddress]] = system_lookup
@@ -276,24 +276,36 @@ class _Http(HTTPConnection):
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls is not None:
             self._set_limit(self.sock)
-            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
-        self.end = self.sock
+            # It is known before the handshake, which an interruption ends as well.
+            self.sock = self.end = self._tls.wrap_socket(
+                self.sock, server_hostname=self.host, do_handshake_on_connect=False
+            )
+            self.sock.do_handshake()
 
     def answer(self, request: HttpRequest) -> HTTPResponse:
         """As far as its head."""
-        self.request(request.method, request.path, request.body or None, dict(request.headers))
+        try:
+            self.request(request.method, request.path, request.body or None, dict(request.headers))
+        except (ssl.SSLError, ConnectionError) as error:
+            return self._early_answer(error)
         return self.getresponse()
+
+    def _early_answer(self, error: OSError) -> HTTPResponse:
+        """The answer of a server that did not wait for the whole request, such as 413."""
+        try:
+            answer = self.getresponse()
+        except ssl.SSLError:
+            raise  # the server said why: TLS 1.3 does after the handshake
+        except (OSError, HTTPException):
+            raise error from None
+        answer.will_close = True
+        return answer
 
     def send(self, data: Any) -> None:
         rest = memoryview(data)
-        try:
-            while rest:
-                self._set_limit(self.sock)
-                rest = rest[self.sock.send(rest) :]
-        except (ssl.SSLError, ConnectionError):
-            if isinstance(self.sock, ssl.SSLSocket):  # the server may have said why: TLS 1.3 does after the handshake
-                self.sock.recv(1)
-            raise
+        while rest:
+            self._set_limit(self.sock)
+            rest = rest[self.sock.send(rest) :]
 
     def _connected(self) -> socket.socket:
         """Each address of the name gets an equal share of the time."""

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import gc
 import mmap
+import os
 import resource
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from daemon.errors import LookoutError
 from daemon.system import memory
 
 _MIN_FILES = 24  # enough for one synthetic source
+_NICEST = 19
+_SHARES_BY_SESSION, _SESSION = Path("/proc/sys/kernel/sched_autogroup_enabled"), Path("/proc/self/autogroup")
+_SESSION_TRIES, _SESSION_AGAIN_S = 20, 0.1
 _SPARE_BYTES = 64 << 20  # of address space: packages that are imported later, and a heap of a thread
 
 
@@ -48,6 +54,39 @@ def disable_core_dumps() -> None:
     """A core dump would hold passwords and keys. To get one, raise the limit of the running process with prlimit(1)."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))
+
+
+def come_last() -> None:
+    """Run when nothing else wants a core or a disk: frames come first. Niceness alone would leave them less."""
+    os.nice(_NICEST)
+    with suppress(OSError):  # a sandbox may refuse either
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with suppress(OSError, psutil.Error):
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+    _leave_session()
+
+
+def _leave_session() -> None:
+    """Into a session of its own, which is the nicest.
+
+    Where the system shares the cores among sessions (sched(7), autogroup), what an idle process takes counts against
+    its whole session, and that is the daemon's.
+    """
+    try:
+        if _SHARES_BY_SESSION.read_text().strip() != "1":
+            return
+        os.setsid()
+    except OSError:  # there is no such sharing
+        return
+    for _ in range(_SESSION_TRIES):
+        try:
+            _SESSION.write_text(str(_NICEST))
+        except BlockingIOError:  # the system lets one in so often
+            threading.Event().wait(_SESSION_AGAIN_S)
+        except OSError:
+            return
+        else:
+            return
 
 
 def check_room(threads: int) -> None:

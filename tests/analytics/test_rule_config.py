@@ -64,6 +64,7 @@ def test_every_key_can_be_set() -> None:
         (_zone("frame_size: [640, 480]", "[[0, 0], [641, 0], [640, 480]]"), "points[1]", "outside of frame_size"),
         (_zone(points="[[0.1, -0.1], [0.5, 0.1], [0.1, 0.4]]"), "points[0][1]", "a number between 0 and 16384"),
         (_zone(points="[[0.1], [0.5, 0.1], [0.1, 0.4]]"), "points[0]", "a list of 2"),
+        (_zone(points=str([[0.1, 0.1]] * 257)), "points", "may have 256 items, not 257"),
         (_zone(points="5"), "points", "a list: begin each of its items with -"),
         ("type: zone, name: door", "points", "set `points` for one polygon"),
         (_zone(f"polygons: [{SQUARE}]"), "points", "or `polygons` for several"),

@@ -86,6 +86,21 @@ def bridge(sources: int, fps: float, seconds: int, turns: int, json_file: Path |
 
 
 @bench.command()
+@click.option("--sources", default=4, show_default=True, type=click.IntRange(1))
+@click.option("--fps", default=5.0, show_default=True, type=click.FloatRange(0.1), help="Of each source.")
+@click.option("--events", default=200, show_default=True, type=click.IntRange(1))
+@JSON_FILE
+def push(sources: int, fps: float, events: int, json_file: Path | None) -> int:
+    """How long after an event's message a push with its picture arrives, at a server on loopback."""
+    from tests.bench.push_delay import PushLoad, push_delay
+
+    found = push_delay(PushLoad(sources, fps, events))
+    write_json(json_file, found)
+    show(tables.push_delay(found))
+    return 0
+
+
+@bench.command()
 @click.option(
     "--objects",
     default=[1, 5, 20, 50, 100, 200, 300],
@@ -214,6 +229,22 @@ def past(json_file: Path | None, **values: Any) -> int:
     found = run_past(PastOptions(**values))
     write_json(json_file, found)
     show(tables.past(values["cameras"], found))
+    return 0
+
+
+@bench.command()
+@click.option("--frames", default=200_000, show_default=True, type=click.IntRange(1_000), help="That are not chosen.")
+@click.option("--traces", default=10_000, show_default=True, type=click.IntRange(100), help="Made and encoded.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
+@JSON_FILE
+def tracing(json_file: Path | None, **values: Any) -> int:
+    """The cost of a frame's trace, and of a frame that is not chosen for one."""
+    from tests.bench.tracing_cost import TracingOptions
+    from tests.bench.tracing_cost import tracing as run_tracing
+
+    found = run_tracing(TracingOptions(**values))
+    write_json(json_file, found)
+    show(tables.tracing(found))
     return 0
 
 

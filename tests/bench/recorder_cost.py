@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
 
-from daemon.clock import SystemClock, boottime_ns
+from daemon.recording.process.main import TURN_NS
 from daemon.recording.recorder import Recorder, StorePlace
 from daemon.recording.retention import Rules
 from daemon.recording.ring import UNIT_BYTES, Ring, RingWriter
 from daemon.recording.source_recorder import Settings
 from daemon.sources.port import PacketInfo
+from tests.support.clock import ManualClock
 from tests.support.recorded import clip
 
-_FPS, _TURN_S, _WARM_UP_S = 30, 0.5, 2.0
+_FPS, _WARM_UP_S = 30, 2.0
 _RING_BYTES = (16 << 20) // UNIT_BYTES * UNIT_BYTES
 _LONG_NS = 10**18
 _SETTINGS = Settings(continuous=True, pre=5 * 10**9, post=5 * 10**9, longest=300 * 10**9)
@@ -56,38 +57,43 @@ def recorder(options: RecorderOptions) -> RecorderFound:
     """Run and measure."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.folder)))
-        stream = clip(folder, "h264", seconds=1).stream
+        camera = clip(folder, "h264", seconds=1)
+        stream = camera.stream
         rules = Rules(continuous_ns=_LONG_NS, events_ns=_LONG_NS)
         place = StorePlace(str(folder / "store"), must_be_mount=False, rules=rules)
-        tested = Recorder(place, "5e551071", SystemClock(), lambda *_: None)
+        clock = ManualClock()
+        tested = Recorder(place, "5e551071", clock, lambda *_: None, clock.monotonic_ns)
         stack.callback(tested.finish)
         names = [f"camera-{number}" for number in range(options.sources)]
         rings = [stack.enter_context(closing(Ring(name, _RING_BYTES))) for name in names]
         writers = [stack.enter_context(closing(RingWriter(ring.fd))) for ring in rings]
         for name, ring in zip(names, rings):
             tested.record(name, _SETTINGS, ring.fd)
-        pictures = [_picture(kind, options.packet_bytes) for kind in (0x41, 0x65)]
-        boot, utc, used, counted, number = boottime_ns(), SystemClock.utc_ns(), 0.0, 0, 0
+        other, key_picture = (next(row.data for row in camera.samples if row.key == key) for key in (False, True))
+        pictures = [_longer(bytes(data), options.packet_bytes) for data in (other, key_picture)]
+        begin, used, counted, number = clock.monotonic_ns(), 0.0, 0, 0
         while number < (options.seconds + _WARM_UP_S) * _FPS:
-            for _ in range(round(_TURN_S * _FPS)):
-                at, key = number * 1_000_000_000 // _FPS, number % _FPS == 0
+            is_warm = number >= _WARM_UP_S * _FPS
+            clock.advance(TURN_NS / 1e9)
+            while (at := number * 1_000_000_000 // _FPS) < clock.monotonic_ns() - begin:
+                key = number % _FPS == 0
                 info = PacketInfo("h264", stream.extradata, (1, 90_000), stream.width, stream.height, 0, at, at, key)
-                _put(writers, info, pictures[key], boot + at, utc + at)
+                _put(writers, info, pictures[key], clock)
                 number += 1
+                counted += is_warm * options.sources
             begun = process_time()
             tested.turn()
-            if number > _WARM_UP_S * _FPS:
-                used += process_time() - begun
-                counted += round(_TURN_S * _FPS) * options.sources
+            used += is_warm * (process_time() - begun)
     us = used / counted * 1e6
     return RecorderFound(us, counted, us * 240 * _FPS / 1e6)
 
 
-def _put(writers: Sequence[RingWriter], info: PacketInfo, data: bytes, boot: int, utc: int) -> None:
+def _put(writers: Sequence[RingWriter], info: PacketInfo, data: bytes, clock: ManualClock) -> None:
     for writer in writers:
-        writer.put_packet("5e551071", info, data, boot=boot, utc=utc)
+        writer.put_packet("5e551071", info, data, boot=clock.monotonic_ns(), utc=clock.utc_ns())
 
 
-def _picture(kind: int, size: int) -> bytes:
-    chance = random.Random(kind)
-    return bytes([0, 0, 0, 1, kind]) + bytes(chance.randrange(1, 256) for _ in range(size - 5))
+def _longer(picture: bytes, size: int) -> bytes:
+    """A picture whose last unit goes on with bytes that mean nothing."""
+    chance = random.Random(size)
+    return picture + bytes(chance.randrange(1, 256) for _ in range(size - len(picture)))

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from tests.bench.past_cost import PastFound
     from tests.bench.peers.compare import PeerRates
     from tests.bench.providers import ProviderCost
+    from tests.bench.push_delay import PushDelay
     from tests.bench.recorder_cost import RecorderFound
     from tests.bench.rings import RingsFound
     from tests.bench.search_cost import SearchCost
+    from tests.bench.tracing_cost import TracingCost
     from tests.bench.track_cost import TracksFound
 
 
@@ -125,6 +127,18 @@ def overhead(found: Overhead) -> Table:
     return Table(title, ("", ""), rows)
 
 
+def push_delay(found: PushDelay) -> Table:
+    """Result of `python -m tests.bench push`."""
+    rows = [
+        ("event to push, p50", f"{number(found.p50_ms)} ms"),
+        ("p95", f"{number(found.p95_ms)} ms"),
+        ("at most", f"{number(found.max_ms)} ms"),
+    ]
+    return Table(
+        f"{found.sources} sources, {found.events} events, {found.with_picture} with their picture", ("", ""), rows
+    )
+
+
 def bridge_cost(found: BridgeCost) -> Table:
     """Result of `python -m tests.bench bridge`."""
     rows = [
@@ -178,3 +192,14 @@ def dashboard(found: Sequence[PageCost]) -> Table:
         where = (str(row.watched), str(row.viewers), "yes" if row.boxes else "no")
         rows.append((*where, *figures, f"{row.received_mib_s:.2f}"))
     return Table("Percent of a core, medians over the rounds", head, rows)
+
+
+def tracing(found: TracingCost) -> Table:
+    """Result of `python -m tests.bench tracing`."""
+    rows = [
+        ("a frame that is not chosen", f"{found.not_chosen_ns:.0f} ns"),
+        ("a frame that is chosen, in the publisher's thread", f"{found.chosen_us:.1f} us"),
+        ("its spans as JSON, compressed, in a thread of their own", f"{found.sent_us:.1f} us"),
+        ("bytes of a trace as it is sent", f"{found.bytes:.0f}"),
+    ]
+    return Table("CPU, the least of all rounds", ("", ""), rows)

@@ -211,13 +211,18 @@ class EventSource:
         self._server.server_close()
         self._context.destroy(linger=0)
 
-    def page(self, since: int | None, limit: int) -> dict[str, Any] | None:
-        """An answer of the journal; None while it is away."""
+    def page(self, since: int | None, limit: int, before: int | None = None) -> dict[str, Any] | None:
+        """An answer of the journal; None while it is away.
+
+        Args:
+            before: events with a smaller number alone.
+        """
         if self._is_journal_away:
             return None
         with self._lock:
             last = self._next - 1
             rows = [row for row in self.events[self._at(max(since or 0, self._pruned)) :] if row.number > self._pruned]
+            rows = [row for row in rows if before is None or row.number < before]
             lost = self._lost
         more = since is not None and len(rows) > limit
         rows = rows[:limit] if since is not None else rows[-limit:]
@@ -268,7 +273,8 @@ class _Request(BaseHTTPRequestHandler):
             self._send(401, b'{"error": "a token is needed"}')
         elif url.path == "/api/v1/events":
             since = int(query["since"]) if "since" in query else None
-            page = source.page(since, min(_MAX_PAGE, int(query.get("limit", 100))))
+            before = int(query["before"]) if "before" in query else None
+            page = source.page(since, min(_MAX_PAGE, int(query.get("limit", 100))), before)
             body = msgspec.json.encode({"error": "the disk is away"} if page is None else page)
             self._send(503 if page is None else 200, body)
         elif url.path.endswith("/snapshot.jpg") and (found := source.pictures.get(url.path.split("/")[-2])):

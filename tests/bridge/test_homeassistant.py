@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from time import sleep
 from typing import Any, get_args
 
 import pytest
@@ -22,8 +21,8 @@ from daemon.bridge.port import Connection
 from daemon.bridge.states import DaemonState
 from daemon.bridge.targets.opening import open_target
 from lookoutd.messages import EventKind, EventPhase, Owner, Total
-from tests.bridge.test_mqtt import HOSTILE, target, tended
-from tests.bridge.told import Kept, Later, Shown, context, delivery, event, repeated, source
+from tests.bridge.test_mqtt import HOSTILE, target
+from tests.bridge.told import Kept, Later, Shown, context, delivery, event, repeated, source, tended, tended_for
 from tests.support.mosquitto import Mosquitto, Reader, retained
 
 _SCHEMA = json.loads((Path(__file__).parent / "homeassistant.schema.json").read_text())
@@ -49,10 +48,7 @@ def _documents(name: str, rule: str | None, label: str | None, *, has_pictures: 
 
 def later(clock: Later, connection: Connection, board: Shown) -> None:
     """Let the seconds after Home Assistant's start pass: the bridge has surely heard of it."""
-    for _ in range(50):
-        connection.tend(board)
-        sleep(0.01)
-        clock.ahead_s += SPREAD_S
+    tended_for(connection, board, 50, lambda: clock.pass_by(SPREAD_S))
 
 
 @pytest.mark.parametrize("has_pictures", [False, True])
@@ -145,7 +141,7 @@ def test_a_device_that_went_while_home_assistant_was_away_is_shown_and_taken_bac
         closing(open_target(target(broker, **keys), context(memory, clock=clock))) as connection,
         Reader(broker.port, "homeassistant/#") as reader,
     ):
-        for expected in (2, 2):  # once
+        for _ in range(2):
             reader.publish("homeassistant/status", "online")
             reader.wait(lambda row: row.bodies("homeassistant/status"))
             later(clock, connection, board)

@@ -1,10 +1,11 @@
-"""What people are told: through ntfy and Telegram, with the picture in the same request, and in words they understand."""
+"""What people are told: through ntfy and Telegram, with the picture in the same request, in words that they know."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,9 @@ def test_the_token_of_a_file_is_read_for_each_request(tmp_path: Path) -> None:
 
 
 def test_what_answers_and_is_not_ntfy_confirms_nothing() -> None:
-    with PushServer(lambda _: Reply(200, b"<html>Log in to the hotel</html>")) as server:
-        with pytest.raises(AwayError, match="is not ntfy"):
-            delivered(ntfy(server), Delivery(event_record()))
+    page = Reply(200, b"<html>Log in to the hotel</html>")
+    with PushServer(lambda _: page) as server, pytest.raises(AwayError, match="is not ntfy"):
+        delivered(ntfy(server), Delivery(event_record()))
 
 
 # --- Telegram --------------------------------------------------------------------------------------------------------
@@ -224,13 +225,13 @@ def test_the_token_is_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.DEBUG)
     told: list[str] = []
 
-    def echo(asked: Asked) -> Reply:
+    def echo(status: int, asked: Asked) -> Reply:
         return Reply(status, b'{"ok":false,"description":"no such method: %s"}' % asked.path.encode())
 
     for status in (200, 301, 400, 401, 404, 429, 500):
         with PushServer(Telegram(TOKEN)) as server:
             connection = telegram(server)
-            server.answer = echo
+            server.answer = partial(echo, status)
             try:
                 told += map(str, delivered(connection, Delivery(event_record(), Picture(JPEG))))
             except AwayError as error:

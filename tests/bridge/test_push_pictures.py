@@ -18,7 +18,7 @@ from tests.support.pushes import AT, JPEG, Asked, PushServer, Reply, event_recor
 LONG_S = 60.0
 
 
-def api_of(server: PushServer, token: str | None = "t0ken") -> DaemonApi:
+def api_of(server: PushServer, token: str | None = "t0ken") -> DaemonApi:  # noqa: S107 - of these tests
     address = DaemonAddress("hall", None, server.url(""), Secret(token) if token else None)
     return DaemonApi(address)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from time import monotonic, sleep
 from typing import Any
 
 import msgspec
 
 from daemon.bridge.messages import Loss, Notice
+from daemon.bridge.port import Connection
 from daemon.bridge.records import Delivery, Figure, Picture, Record, RecordKind
 from daemon.bridge.states import DaemonState, SourceState, StateBoard, States
 from daemon.bridge.targets.opening import TargetContext
@@ -36,6 +38,24 @@ from lookoutd.messages import (
 AT = 1_795_183_211_473_912_004
 
 
+def tended(connection: Connection, board: StateBoard, until: Callable[[], object]) -> None:
+    """Tend a connection, as the bridge does, until something is true."""
+    end = monotonic() + 60
+    while not until():
+        if monotonic() > end:
+            raise AssertionError("it does not come")
+        connection.tend(board)
+        sleep(0.01)
+
+
+def tended_for(connection: Connection, board: StateBoard, rounds: int, between: Callable[[], object] = int) -> None:
+    """Tend it so often, which takes a moment for what other threads do."""
+    for _ in range(rounds):
+        connection.tend(board)
+        sleep(0.02)
+        between()
+
+
 class Kept:
     """The memory of a target that outlives its connections."""
 
@@ -58,7 +78,10 @@ class Later(SystemClock):
     def __init__(self) -> None:
         self.ahead_s = 0.0
 
-    def monotonic_ns(self) -> int:  # type: ignore[override]
+    def pass_by(self, seconds: float) -> None:
+        self.ahead_s += seconds
+
+    def monotonic_ns(self) -> int:
         return SystemClock.monotonic_ns() + round(self.ahead_s * 1e9)
 
 
@@ -119,8 +142,10 @@ def source(
     totals: Iterable[Total] = (), zone: tuple[str | None, str | None] = ("yard", "person"),
 ) -> SourceState:  # fmt: skip
     status = Status(instance="5f0c2d1e", source=name, session="1", index=0, at=AT, state=state, owner=owner)
-    rows = [Total(zone[0], "zone" if zone[0] is not None else "object", "entered" if zone[0] is not None else "appeared",
-                  None, zone[1], 4), *totals]  # fmt: skip
+    first = Total(zone[0], "zone", "entered", None, zone[1], 4)
+    if zone[0] is None:
+        first = Total(None, "object", "appeared", None, zone[1], 4)
+    rows = [first, *totals]
     occupancy = [Occupancy(*zone, inside)] if inside else []
     counts = Counts(
         instance="5f0c2d1e", source=name, index=0, at=AT, since=AT, totals=rows, occupancy=occupancy, owner=owner

@@ -113,6 +113,8 @@ _CASES: dict[str, Sequence[object]] = {
     "check config": ("check", "-c", _PATH),
     "check draw": ("check", "-c", "{config}", "--draw", _PATH),
     "reload config": ("reload", "-c", _PATH),
+    "bridge check config": ("bridge", "check", "-c", _PATH),
+    "bridge test config": ("bridge", "test", "phone", "-c", _PATH),
     "health config": ("health", "-c", _PATH),
     "watch server_key": ("watch", "--once", "--server-key", _PATH),
     "watch secret_key": ("watch", "--once", "--server-key", "0" * 40, "--secret-key", _PATH),

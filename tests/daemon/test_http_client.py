@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -246,8 +247,9 @@ def test_a_caller_looks_up_names_and_is_told_how_long_it_may() -> None:
 
     with served(full) as server:
         connection = HttpConnection(("camera.example", 80), None, Reach(lookup))
-        assert connection.exchange(ASK, monotonic() + LONG_S).content == b"1"
+        answer = connection.exchange(ASK, monotonic() + LONG_S)
         connection.close()
+    assert answer.content == b"1"
     ((host, port, left_s),) = lookups
     assert (host, port) == ("camera.example", 80)
     assert 0 < left_s <= LONG_S
@@ -313,8 +315,9 @@ def test_a_connection_that_the_server_has_closed_meanwhile_is_dropped() -> None:
         connection.exchange(ASK, monotonic() + LONG_S)
         select.select([connection.raw_socket], [], [], LONG_S)  # the end has come
         connection.drop_stale()
-        assert connection.exchange(ASK, monotonic() + LONG_S, repeats=False).content == b"2"
+        answer = connection.exchange(ASK, monotonic() + LONG_S, repeats=False)
         connection.close()
+    assert answer.content == b"2"
 
 
 def test_a_connection_that_hangs_while_it_connects_is_interrupted() -> None:
@@ -334,4 +337,28 @@ def test_a_connection_that_hangs_while_it_connects_is_interrupted() -> None:
         while not hanging.done():  # again, where the thread was not yet there
             connection.interrupt()
         with pytest.raises(ConnectionError):
+            hanging.result()
+
+
+def test_an_answer_that_comes_before_the_whole_request_counts() -> None:
+    """Such as 413 of a server that has seen the length alone, and closes."""
+
+    def refuse(_: Server, end: socket.socket) -> None:
+        end.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 9\r\n\r\ntoo large")
+        end.close()  # with content unread: the client's next bytes are answered by a reset
+
+    with served(refuse) as server:
+        connection = HttpConnection(server.address, None)
+        for _ in range(2):
+            answer = connection.exchange(HttpRequest("POST", "/x", bytes(1 << 26)), monotonic() + LONG_S, repeats=False)
+            assert (answer.status, answer.content) == (413, b"too large")
+
+
+def test_a_handshake_that_hangs_is_interrupted() -> None:
+    with served(silent) as server, ThreadPoolExecutor(1) as pool:
+        connection = HttpConnection(server.address, ssl.create_default_context())
+        hanging = pool.submit(connection.open, monotonic() + LONG_S)
+        assert server.asked.wait(LONG_S)  # the handshake has begun
+        connection.interrupt()
+        with pytest.raises((ConnectionError, ssl.SSLError)):
             hanging.result()

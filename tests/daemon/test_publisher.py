@@ -15,7 +15,7 @@ from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
-from daemon.publish.build import BoxEncoder
+from daemon.publish.build import BoxEncoder, MessageBuilder
 from daemon.publish.curve_keys import new_pair
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.ownership_fence import Fence, NoFence
@@ -42,7 +42,7 @@ class Bench:
         runtime = runtime_of(clock, self.failures.append)
         self.sink = ZeroMqSink(config, clock)
         boxes = BoxEncoder(MaskEncoder(config.masks, config.max_masks, self.ledger))
-        parts = [self.sink], self.outbox, self.ledger, boxes, "run-1"
+        parts = [self.sink], self.outbox, self.ledger, boxes, MessageBuilder("run-1", self.ledger, clock)
         self.publisher = Publisher(*parts, fence or NoFence(), None, runtime)
 
     def result(self, seq: int, source: str = "cam") -> Result:

@@ -297,6 +297,40 @@ def test_who_may_what_and_nobody_keeps_others_out(told: ToldRecordings, endpoint
         assert viewer.get("/api/recordings/here/door/spans").status_code == 401
 
 
+def test_bodies_that_do_not_come_keep_their_own_viewer_waiting_alone(told: ToldRecordings, endpoint: str) -> None:
+    """A viewer has six places for work, whatever has come of it, and everybody else goes on."""
+    config = DashboardConfig(tokens=_TOKENS)
+    with _page_of(told, endpoint, config) as page, _people(page) as (viewer, guard), ExitStack() as stack:
+        cookie = next(f"{name}={value}" for name, value in viewer.cookies.items())
+        lines = [
+            "POST /api/search/here HTTP/1.1", f"Host: 127.0.0.1:{page.port}", f"Origin: {page.url}",
+            f"Cookie: {cookie}", "Content-Type: application/json", "Content-Length: 60000",
+        ]  # fmt: skip
+        answers = []
+        for _ in range(30):
+            end = stack.enter_context(socket.create_connection(("127.0.0.1", page.port), PATIENCE_S))
+            end.sendall(("\r\n".join(lines) + "\r\n\r\n{").encode())
+            answers.append(end)
+        for end in answers[6:]:
+            assert b" 429 " in end.recv(65536)
+        assert guard.post("/api/search/here", json={}).status_code == 200
+        assert viewer.get("/api/recordings/here/door/spans").status_code == 200
+        assert len(told.asked) == 2
+
+
+def test_the_daemon_is_told_which_viewer_asks_and_not_by_the_viewer(told: ToldRecordings, endpoint: str) -> None:
+    """So that each has a search of its own. It is no name, and the same for all of one viewer's requests."""
+    config = DashboardConfig(tokens=_TOKENS)
+    with _page_of(told, endpoint, config) as page, _people(page) as people:
+        for client in people:
+            for _ in range(2):
+                headers = {"X-Lookout-Viewer": "somebody-else"}
+                assert client.post("/api/search/here", json={}, headers=headers).status_code == 200
+        found = [re.findall(rb"(?i)\nx-lookout-viewer: ([^\r]*)", head) for head in told.asked]
+        assert all(len(row) == 1 and re.fullmatch(rb"[0-9a-f]{16}", row[0]) for row in found)
+        assert found[0] == found[1] != found[2] == found[3]
+
+
 # --- attacks -------------------------------------------------------------------------------------------------------
 
 _PARTS = [

@@ -155,6 +155,17 @@ def test_what_a_form_can_send_is_refused_even_with_the_origin(page: Page, operat
     assert large.status_code == 413
 
 
+def test_another_site_may_link_and_not_embed(page: Page, viewer: str) -> None:
+    """An image in somebody else's page is not answered, even if the answer could not be read there."""
+    for site, mode, status in (
+        ("cross-site", "no-cors", 403), ("same-site", "cors", 403), ("cross-site", "navigate", 200),
+        ("same-origin", "cors", 200), ("none", "navigate", 200),
+    ):  # fmt: skip
+        headers = {"Cookie": viewer, "Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+        assert page.client.get("/api/sources", headers=headers).status_code == status
+        assert page.client.get("/", headers=headers).status_code == 200
+
+
 def test_a_name_that_resolves_to_this_machine_is_not_the_page(page: Page, operator: str) -> None:
     """DNS rebinding: the browser sends the attacker's name, and Origin is the same."""
     for host, status in (("evil.example", 403), ("10.0.0.1", 403), ("cams.example", 200), ("localhost", 200)):

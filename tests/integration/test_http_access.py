@@ -151,12 +151,20 @@ def test_a_request_of_two_lengths_is_refused_and_the_connection_closed(served: S
     assert found.count(b"HTTP/1.1") == 1
 
 
-def test_half_requests_do_not_keep_others_out(served: Served) -> None:
-    """More connections than there may be, each with half a header: those that are longest there go."""
+_HALF_A_HEADER = b"GET /live HTTP/1.1\r\nHost: "
+_HALF_A_BODY = (
+    b"POST /api/v1/sources HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    b"Authorization: Bearer " + _OPERATE.encode() + b"\r\nContent-Length: 60000\r\n\r\n{"
+)
+
+
+@pytest.mark.parametrize("half", [_HALF_A_HEADER, _HALF_A_BODY])
+def test_half_requests_do_not_keep_others_out(served: Served, half: bytes) -> None:
+    """More connections than there may be, each with half a request: those that are longest there go."""
     peers = []
     for _ in range(600):
         peer = socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S)
-        peer.sendall(b"GET /live HTTP/1.1\r\nHost: ")
+        peer.sendall(half)
         peers.append(peer)
     try:
         with served.client_with(None) as probe:

@@ -15,15 +15,16 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from daemon.config.load import parse
+from daemon.config.load import load, load_bridge, load_page, parse
+from daemon.config.root import BridgeFile
 from tests.support.daemon import ROOT, Lookout
 
 UNITS = ("lookout.service", "lookout@.service")
-PAGE = "lookout-dashboard.service"
+PAGE, BRIDGE = "lookout-dashboard.service", "lookout-bridge.service"
 
 
 @pytest.mark.needs("systemd")
-@pytest.mark.parametrize("name", [*UNITS, PAGE])
+@pytest.mark.parametrize("name", [*UNITS, PAGE, BRIDGE])
 def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path, name: str) -> None:
     unit = (ROOT / "systemd" / name).read_text()
     file = tmp_path / name.replace("@", "@0")
@@ -34,7 +35,7 @@ def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path, name: str) -> None
     assert (done.returncode, said) == (0, [])
 
 
-@pytest.mark.parametrize("name", [*UNITS, PAGE])
+@pytest.mark.parametrize("name", [*UNITS, PAGE, BRIDGE])
 def test_a_unit_is_started_again_for_ever_and_later_and_later(name: str) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
@@ -46,13 +47,14 @@ def test_a_unit_is_started_again_for_ever_and_later_and_later(name: str) -> None
 
 
 @pytest.mark.needs("systemd")
-def test_the_unit_gives_little_away() -> None:
-    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(ROOT / "systemd" / UNITS[0])]
+@pytest.mark.parametrize("name", [UNITS[0], BRIDGE])
+def test_the_unit_gives_little_away(name: str) -> None:
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(ROOT / "systemd" / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", [*UNITS, PAGE])
+@pytest.mark.parametrize("name", [*UNITS, PAGE, BRIDGE])
 def test_a_unit_bounds_what_a_camera_can_have_it_take(name: str) -> None:
     unit = (ROOT / "systemd" / name).read_text()
     assert [key for key in ("MemoryHigh", "MemoryMax", "TasksMax") if not re.search(rf"^{key}=\w+", unit, re.M)] == []
@@ -91,6 +93,46 @@ def test_kubernetes_without_a_gpu_changes_what_is_there() -> None:
     assert "gpu" not in yaml.safe_dump(whole["spec"]["template"]).lower()
 
 
+def test_kubernetes_with_a_bridge_adds_a_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By the API's own schemas; the ports, the volumes and the configuration are ones that are there."""
+    import kubernetes_validate
+
+    folder = ROOT / "deploy/kubernetes-bridge"
+    whole = yaml.safe_load((ROOT / "deploy/kubernetes/statefulset.yaml").read_text())["spec"]
+    added = yaml.safe_load((folder / "statefulset.yaml").read_text())["spec"]["template"]["spec"]
+    pod = whole["template"]["spec"]
+    for key in ("containers", "volumes"):  # as kustomize merges them, by name
+        assert not {row["name"] for row in pod[key]} & {row["name"] for row in added[key]}
+        pod[key] += added[key]
+    merged = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "lookout"}, "spec": whole}
+    kubernetes_validate.validate(merged, "1.30", strict=True)
+    (bridge,) = added["containers"]
+    known = {
+        row["name"]
+        for row in (*pod["volumes"], *({"name": row["metadata"]["name"]} for row in whole["volumeClaimTemplates"]))
+    }
+    assert {row["name"] for row in bridge["volumeMounts"]} <= known
+
+    for key, value in yaml.safe_load((ROOT / "deploy/kubernetes/secret.yaml").read_text())["stringData"].items():
+        monkeypatch.setenv(key, value)
+    file = tmp_path / "bridge.yaml"
+    file.write_text(yaml.safe_load((folder / "configmap.yaml").read_text())["data"]["bridge.yaml"])
+    config = load_bridge(file)
+    assert isinstance(config, BridgeFile)
+    assert config.bridge.port == bridge["ports"][0]["containerPort"]
+
+
+def test_compose_has_a_configuration_for_each_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOOKOUT_TOKEN", "only-for-trying-it-out")
+    monkeypatch.setenv("LOOKOUT_PAGE_TOKEN", "only-for-trying-it-out")
+    whole = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    for name, read in (("lookout", load), ("bridge", load_bridge), ("dashboard", load_page)):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(whole["configs"][name]["content"].replace("$$", "$"))
+        read(file)
+        assert {row["source"] for row in whole["services"][name]["configs"]} == {name}
+
+
 def test_every_secret_of_kubernetes_is_named_where_one_reads_how_to_install() -> None:
     whole = (ROOT / "deploy/kubernetes/statefulset.yaml").read_text()
     made = yaml.safe_load((ROOT / "deploy/kubernetes/secret.yaml").read_text())["metadata"]["name"]
@@ -112,8 +154,7 @@ def test_the_configuration_for_kubernetes_is_one(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.needs("promtool")
 def test_rules_and_panels_ask_for_figures_that_exist() -> None:
     subprocess.run(["promtool", "check", "rules", str(ROOT / "deploy/alerts.yaml")], check=True, capture_output=True)
-    files = ("exposition", "fleet_exposition", "recording_exposition")
-    exposition = "".join((ROOT / f"daemon/http/{name}.py").read_text() for name in files)
+    exposition = "".join(path.read_text() for path in (ROOT / "daemon").rglob("*exposition.py"))
     texts = [(ROOT / "deploy" / name).read_text() for name in ("alerts.yaml", "grafana.json")]
     assert json.loads(texts[1])["panels"]
     for name in {name for text in texts for name in re.findall(r"lookout_[a-z_]+", text)}:
@@ -171,12 +212,159 @@ def test_the_alerts_of_recordings_fire(tmp_path: Path) -> None:
             "The disk of main has less than min_free_gib: what fills it is no recording, or locked",
         ),
     }  # fmt: skip
+    _evaluate(tmp_path, series, _before_and_after(found))
+
+
+@pytest.mark.needs("promtool")
+def test_the_alerts_of_the_bridge_fire(tmp_path: Path) -> None:
+    """Each at the first minute and not before, also when the figures themselves are gone."""
+    series = {
+        'lookout_bridge_spool_up{instance="a"}': "1x10 _x30",
+        'lookout_bridge_spool_up{instance="b"}': "1x4 0x36",
+        'lookout_bridge_target_up{target="home", type="mqtt"}': "1x4 0x36",
+        'lookout_bridge_target_up{target="lines", type="file"}': "1x40",
+        'lookout_bridge_oldest_seconds{target="home"}': "0x4 0+60x36",
+        'lookout_bridge_spool_bytes{instance="b"}': "1x19 8x20",
+        'lookout_bridge_spool_limit_bytes{instance="b"}': "10x40",
+        'lookout_bridge_dropped_total{target="hook", cause="refused"}': "0x9 2x30",
+        'lookout_bridge_dropped_total{target="hook", cause="stale"}': "0+1x40",
+        'lookout_bridge_feed_lost_total{daemon="hall"}': "0x9 3x30",
+        'lookout_bridge_feed_up{daemon="hall", instance="b"}': "1x9 0x30",
+    }
+    found: dict[str, tuple[int, int, dict[str, str], str]] = {
+        "LookoutBridgeFiguresAreMissing": (
+            11, 18, {"instance": "a", "severity": "critical"},
+            "The bridge at a gives no figures any more: does it run?",
+        ),
+        "LookoutBridgeTargetIsAway": (
+            8, 11, {"target": "home", "type": "mqtt", "severity": "warning"},
+            "home cannot be told anything: its records wait, and the log says why",
+        ),
+        "LookoutBridgeIsLate": (
+            24, 26, {"target": "home", "severity": "warning"}, "A record waits for home for 21m 0s",
+        ),
+        "LookoutBridgeSpoolGrows": (
+            20, 23, {"instance": "b", "severity": "warning"},
+            "The spool at b is nearly full: then the oldest records are dropped",
+        ),
+        "LookoutBridgeSpoolIsNotWritten": (
+            4, 7, {"instance": "b", "severity": "critical"},
+            "Nothing can be kept in the spool at b: its disk may be full",
+        ),
+        "LookoutBridgeDrops": (
+            8, 12, {"target": "hook", "cause": "refused", "severity": "warning"},
+            "Records for hook are dropped: refused",
+        ),
+        "LookoutBridgeLosesEvents": (
+            8, 12, {"daemon": "hall", "severity": "warning"},
+            "Events of hall are lost: they did not come, and no journal has them",
+        ),
+        "LookoutBridgeHearsNothing": (
+            10, 13, {"daemon": "hall", "instance": "b", "severity": "warning"},
+            "The bridge at b does not hear hall",
+        ),
+    }  # fmt: skip
+    _evaluate(tmp_path, series, _before_and_after(found))
+
+
+def _before_and_after(found: dict[str, tuple[int, int, dict[str, str], str]]) -> list[dict[str, object]]:
+    """Of each alert: a minute at which it does not fire, one at which it does, its labels and its summary."""
     expected: list[dict[str, object]] = []
     for name, (before, after, labels, summary) in found.items():
         alert = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
         expected.append({"eval_time": f"{before}m", "alertname": name, "exp_alerts": []})
         expected.append({"eval_time": f"{after}m", "alertname": name, "exp_alerts": [alert]})
-    _evaluate(tmp_path, series, expected)
+    return expected
+
+
+@pytest.mark.needs("promtool")
+@pytest.mark.parametrize(
+    ("alert", "series", "before", "after", "labels", "summary"),
+    [
+        (
+            "LookoutIsNotWatched", {'up{job="lookout", instance="a"}': "1x9 stale"}, 13, 16, {"severity": "critical"},
+            "Prometheus has no daemon of Lookout among its targets",
+        ),
+        (
+            "LookoutsAreFewer",
+            {'up{job="lookout", instance="a"}': "1x180", 'up{job="lookout", instance="b"}': "1x99 stale"},
+            108, 112, {"severity": "warning"},
+            "Prometheus had 2 daemons of Lookout among its targets an hour ago, and has fewer",
+        ),
+        (
+            "LookoutHasNoFigures",
+            {
+                'up{job="lookout", instance="a"}': "1x40",
+                'lookout_build_info{job="lookout", instance="a"}': "1x9 stale",
+                'up{job="lookout", instance="b"}': "1x40",
+                'lookout_build_info{job="lookout", instance="b"}': "1x40",
+                'up{job="lookout-bridge", instance="c"}': "1x40",
+            },
+            11, 13, {"job": "lookout", "instance": "a", "severity": "critical"},
+            "a answers, and its figures are not those of Lookout: is it the right port?",
+        ),
+        (
+            "LookoutSourcesHaveNoFigures",
+            {
+                'lookout_build_info{job="lookout", instance="a"}': "1x40",
+                'lookout_frames_captured_total{job="lookout", instance="a", source="door"}': "0+9x9 stale",
+                'lookout_build_info{job="lookout", instance="b"}': "1x40",
+                'lookout_fleet_member{job="lookout", instance="b"}': "1x40",
+            },
+            14, 16, {"job": "lookout", "instance": "a", "severity": "critical"}, "a works without a source",
+        ),
+        (
+            "LookoutRecordingHasNoFigures",
+            {
+                'lookout_recording_store_min_free_bytes{job="l", instance="a", store="main"}': "1x40",
+                'lookout_recording_store_up{job="l", instance="a", store="main", cause=""}': "1x40",
+                'lookout_recording_store_min_free_bytes{job="l", instance="a", store="nas"}': "1x40",
+                'lookout_recording_store_up{job="l", instance="a", store="nas", cause=""}': "1x9 stale",
+            },
+            14, 16, {"job": "l", "instance": "a", "store": "nas", "severity": "critical"},
+            "Recording into nas of a is configured, and nothing says whether it works",
+        ),
+        (
+            "LookoutBridgeHasNoFigures",
+            {
+                'up{job="lookout-bridge", instance="a"}': "1x40",
+                'lookout_bridge_build_info{job="lookout-bridge", instance="a"}': "1x9 stale",
+            },
+            11, 13, {"job": "lookout-bridge", "instance": "a", "severity": "critical"},
+            "a answers, and its figures are not those of a bridge: is it the right port?",
+        ),
+        (
+            "LookoutBridgesAreFewer", {'up{job="lookout-bridge", instance="a"}': "1x99 stale"},
+            108, 112, {"severity": "warning"}, "Prometheus had 1 bridges among its targets an hour ago, and has fewer",
+        ),
+        (
+            "LookoutLosesTraces",
+            {
+                'lookout_traces_dropped_total{instance="a", cause="queue_full"}': "0x9 5x40",
+                'lookout_traces_dropped_total{instance="a", cause="limit"}': "0+9x50",
+            },
+            9, 11, {"instance": "a", "cause": "queue_full", "severity": "warning"},
+            "Traces of a do not reach the collector: queue_full",
+        ),
+        (
+            "LookoutTracesAreRejected", {'lookout_trace_spans_rejected_total{instance="a"}': "0x9 5x40"},
+            9, 11, {"instance": "a", "severity": "warning"}, "The collector of a rejects spans: the collector says why",
+        ),
+    ],
+)  # fmt: skip
+def test_an_alert_fires_for_what_is_missing(
+    tmp_path: Path, alert: str, series: dict[str, str], before: int, after: int, labels: dict[str, str], summary: str
+) -> None:
+    """Not before its time; and not for others of which nothing is missing."""
+    fired = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
+    _evaluate(
+        tmp_path,
+        series,
+        [
+            {"eval_time": f"{before}m", "alertname": alert, "exp_alerts": []},
+            {"eval_time": f"{after}m", "alertname": alert, "exp_alerts": [fired]},
+        ],
+    )
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from daemon.recording.absence import Absence
 from daemon.recording.clips import Claim, Clip
 from daemon.recording.index import IndexReader
 from daemon.recording.recorder import Recorder, StorePlace
@@ -61,9 +62,23 @@ class Rig:
 
     def start(self, down_since: int | None = None) -> None:
         """Another process records from here on."""
+        self._start(down_since)
+        self.recorder.record("door", self.settings, self.ring.fd)
+
+    def start_without(self, at: int | None = None, *, in_fleet: bool = False) -> None:
+        """Another process records, and not this camera.
+
+        Args:
+            at: UTC ns, when its daemon began; None for now.
+        """
+        self._start(None)
+        nothing = frozenset[str]()
+        self.recorder.explain(Absence(at or self.clock.utc_ns(), nothing, nothing, in_fleet))
+        self.recorder.turn()
+
+    def _start(self, down_since: int | None) -> None:
         place = StorePlace(str(self.folder), False, self.rules, None, down_since)
         self.recorder = Recorder(place, "instance", self.clock, self._tell, self.clock.monotonic_ns)
-        self.recorder.record("door", self.settings, self.ring.fd)
 
     def connect(self, session: str, first: int = 0) -> None:
         """The camera connects anew, and begins with some picture of its clip."""

@@ -322,6 +322,9 @@ def test_a_recording_that_was_stolen_is_told_wherever_it_lay(
     (store.path / files[stolen].path).unlink()
     done = _made(store, index, tmp_path / "out")
     assert [(gone.id, gone.expired) for gone in done.missing] == [(files[stolen].id, False)]
+    rows = json.loads((tmp_path / "out" / "timeline.json").read_bytes())["rows"]
+    assert [row["begin"] for row in rows if row.get("cause") == "missing"] == [files[stolen].begin]
+    assert {row["file"] for row in rows if "file" in row} == {facts.id for facts in files} - {files[stolen].id}
     (finding,) = check_folder(tmp_path / "out").findings
     assert (finding.kind, files[stolen].id in finding.detail) == ("removed", True)
     assert finding.begin is not None

@@ -24,6 +24,7 @@ from daemon.pipeline.outbox import Outbox
 from daemon.recording import trial
 from daemon.recording.index import Index
 from daemon.recording.kit import open_recording
+from daemon.recording.process.protocol import Others
 from daemon.recording.process.store_process import StoreFigures
 from daemon.recording.reconcile import rebuild
 from daemon.recording.recording import Recording
@@ -194,6 +195,18 @@ def test_why_a_source_is_recorded_no_more(*, in_fleet: bool) -> None:
         (store,) = recording._stores.values()
         causes = {order.source: order.cause for order, *_ in store._leaving.values()}
         assert causes == {"door": "off", "main": "fenced" if in_fleet else "off"}
+
+
+@pytest.mark.parametrize("in_fleet", [False, True])
+def test_a_store_is_told_why_it_gets_nothing_of_other_sources(*, in_fleet: bool) -> None:
+    with _built((lambda _: None) if in_fleet else None) as (recording, _):
+        recording.configure(parse(_CONFIG))
+        (store,) = recording._stores.values()
+        (told,) = (message.absence for message, _ in store._waiting if isinstance(message, Others))
+    assert told.recorded == {"door", "main"}
+    causes = {source: told.why(source)[0] for source in ("yard", "gone", "unknown")}
+    away = "fenced" if in_fleet else "off"
+    assert causes == {"yard": "off", "gone": away, "unknown": away}
 
 
 # --- sources ---------------------------------------------------------------------------------------------------------

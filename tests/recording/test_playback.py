@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -228,6 +229,17 @@ def test_a_still_is_the_picture_that_was_shown(client: InProcess, rig: Recorded)
     assert client.get(f"{API}/door/still?at={facts.begin}&width=9").status == 400
 
 
+@pytest.mark.parametrize("first", [0, 10**17, 9_183_110_400 * 10**9, (1 << 63) - 10**10, (1 << 63) - 1, 1 << 64])
+def test_no_time_is_too_early_or_too_late_to_be_answered(client: InProcess, first: int) -> None:
+    """At the ends of what there may be as well, each with one line."""
+    for begin in (first - 1, first, first + 1):
+        times = f"from={begin - SECOND}&to={begin}"
+        for what in (f"spans?{times}", f"fragments?{times}", f"tracks?{times}", f"activity?{times}&step=1",
+                     f"clip.mp4?{times}", f"still?at={begin}"):  # fmt: skip
+            answer = client.get(f"{API}/door/{what}")
+            assert answer.status in (200, 400, 404, 503), (what, answer)
+
+
 def test_where_no_picture_is_the_cause_is_said(client: InProcess, rig: Recorded) -> None:
     """And where a store cannot say that it has none, that."""
     for what, cause in ((f"still?at={rig.at(5)}", "source_down"), (f"clip.mp4?{_times(rig, 17, 18)}", "no_key")):
@@ -266,6 +278,32 @@ def test_a_clip_is_a_plain_file_of_the_same_packets(client: InProcess, rig: Reco
     with av.open(io.BytesIO(path.read_bytes())) as video:
         assert video.start_time == 0
         assert video.streams.video[0].frames == len(found)
+
+
+def test_a_clip_that_broke_off_goes_on_where_it_was(client: InProcess, rig: Recorded) -> None:
+    """A player that was paused for long is cut off, and asks for the rest."""
+    target = f"{API}/door/clip.mp4?{_times(rig, 1.5, 14.5)}"
+    whole = client.get(target)
+    tag, size = whole.headers["etag"], len(whole.body)
+    assert whole.headers["accept-ranges"] == "bytes"
+    begun = client.get(target, range="bytes=0-")
+    assert (begun.status, begun.body == whole.body) == (206, True)
+    edges = sorted(random.Random(7).sample(range(1, size), 20))
+    for begin, end in pairwise([0, *edges, size]):
+        part = client.get(target, range=f"bytes={begin}-{end - 1}", if_range=tag)
+        assert (part.status, part.headers["content-range"]) == (206, f"bytes {begin}-{end - 1}/{size}")
+        assert part.body == whole.body[begin:end]
+        assert int(part.headers["content-length"]) == end - begin
+    assert client.get(target, range="bytes=-9").body == whole.body[-9:]
+    assert client.get(target, range="bytes=9-", if_range='"other"').body == whole.body
+    assert client.get(target, if_none_match=tag).status == 304
+    other = client.get(f"{API}/door/clip.mp4?{_times(rig, 1.5, 11.5)}")
+    assert other.headers["etag"] != tag
+    for refused in (f"bytes={size}-", "bytes=5-2", "bytes=0-1,3-4", "bytes=99999999999999999999-", "bytes=-0", "x=0-1"):
+        answer = client.get(target, range=refused)
+        assert (answer.status, answer.headers["content-range"]) == (416, f"bytes */{size}"), refused
+    assert client.send("HEAD", target).headers["content-length"] == str(size)
+    assert all(client.get(target, range="bytes=0-0").status == 206 for _ in range(20))  # each gives its place back
 
 
 def test_a_clip_of_an_event(client: InProcess, rig: Recorded, tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from daemon.recording.absence import Absence
 from daemon.recording.causes import LASTING, Cause
+from daemon.recording.index import Index, IndexReader
+from daemon.recording.reconcile import rebuild
 from daemon.recording.records import Gap
 from daemon.recording.retention import Rules
 from daemon.recording.ring import Ring
@@ -19,6 +22,7 @@ from daemon.sources.bitstream import Bitstream
 from tests.recording.rig import DAY, EVENTS, SECOND, Rig
 from tests.support.events import logged
 from tests.support.recorded import Clip, clip, units
+from tests.support.stored import Stored
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +76,21 @@ def test_files_that_a_killed_recorder_had_only_begun_go(tmp_path: Path, camera: 
     other.unlink()
     assert rig.shape() == [("recorded", 25.0)]
     assert [*rig.packets()] == sent(camera, rig.put)
+
+
+@pytest.mark.parametrize("begun", [b"", b"lookTRK\1\x90"])
+def test_boxes_that_a_killed_recorder_had_only_begun_go(tmp_path: Path, camera: Clip, begun: bytes) -> None:
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.kill()
+    (written,) = (tmp_path / "store" / "door").glob("*/*.mp4")
+    boxes = written.with_suffix(".trk")
+    boxes.write_bytes(begun)
+    rig.start()
+    rig.recorder.turn()
+    rig.finish()
+    assert not boxes.exists()
+    Stored(tmp_path / "store").check_sound()
 
 
 def test_a_source_that_is_added_again_begins_anew(tmp_path: Path, camera: Clip) -> None:
@@ -155,6 +174,92 @@ def test_a_switched_off_source_is_known_as_such_without_an_index(tmp_path: Path,
     rig.send(5)
     rig.finish()
     assert rig.shape() == [("recorded", 5.0), (cause, 60.0), ("recorded", 5.0)]
+
+
+@pytest.mark.parametrize("in_fleet", [False, True])
+def test_a_source_that_a_daemon_does_not_record_is_off_since_its_start(
+    tmp_path: Path, camera: Clip, *, in_fleet: bool
+) -> None:
+    """Whoever is killed meanwhile, until it is recorded again."""
+    rig, cause = Rig(tmp_path / "store", camera), "fenced" if in_fleet else "off"
+    rig.send(5)
+    rig.kill()
+    rig.wait(60, turns=False)
+    for _ in range(2):
+        rig.start_without(in_fleet=in_fleet)
+        rig.kill()
+        rig.wait(20, turns=False)
+    rig.begin_daemon()
+    rig.recorder.turn()
+    rig.wait(3)
+    rig.connect("bbbb")
+    rig.send(5)
+    rig.finish()
+    (_, recorded), (down, length), *rest = rig.shape()
+    assert down == "daemon_down"
+    assert recorded + length == pytest.approx(65)
+    assert rest == [(cause, 40.0), ("source_down", 3.0), ("recorded", 5.0)]
+    assert is_whole(rig)
+
+
+@pytest.mark.parametrize("rebuilds", [False, True])
+def test_a_source_that_is_not_recorded_stays_off_without_an_index(
+    tmp_path: Path, camera: Clip, *, rebuilds: bool
+) -> None:
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.finish()
+    rig.wait(60, turns=False)
+    began = rig.clock.utc_ns()
+    rig.start_without()
+    rig.wait(20)
+    if rebuilds:
+        with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+            rebuild(store, index)
+    else:
+        rig.kill()
+        for path in rig.folder.glob("index.sqlite*"):
+            path.unlink()
+        rig.start_without(began)
+        assert rig.recorder._to is not None
+        assert rig.recorder._to._follower is not None
+        rig.recorder._to._follower.join(10)
+    for _ in range(10):
+        rig.wait(1)
+    rig.recorder.finish()
+    rig.begin_daemon()
+    rig.connect("bbbb")
+    rig.send(5)
+    rig.finish()
+    assert rig.shape() == [("recorded", 5.0), ("daemon_down", 60.0), ("off", 30.0), ("recorded", 5.0)]
+    assert is_whole(rig)
+
+
+def test_a_source_that_never_sent_anything_is_off_as_well(tmp_path: Path, camera: Clip) -> None:
+    rig = Rig(tmp_path / "store", camera)
+    rig.recorder.turn()
+    rig.wait(10)
+    rig.finish()
+    rig.wait(5, turns=False)
+    rig.start_without()
+    rig.recorder.finish()
+    with closing(Store.open(rig.folder)) as store, closing(IndexReader(store)) as index:
+        assert [gap.cause for gap in index.open_gaps("door")] == ["source_down", "daemon_down", "off"]
+
+
+def test_a_source_that_is_switched_off_later_is_off_since_then(tmp_path: Path, camera: Clip) -> None:
+    """What the configuration of the start said of others changes nothing of it."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.recorder.explain(Absence(rig.clock.utc_ns(), frozenset({"door"}), frozenset({"door"}), in_fleet=False))
+    rig.send(5)
+    rig.recorder.forget("door", "off", "it was switched off")
+    rig.recorder.explain(Absence(rig.clock.utc_ns() - 5 * SECOND, frozenset(), frozenset({"door"}), in_fleet=False))
+    rig.wait(20)
+    rig.begin_ring()
+    rig.connect("bbbb")
+    rig.send(5)
+    rig.finish()
+    assert rig.shape() == [("recorded", 5.0), ("off", 20.0), ("recorded", 5.0)]
 
 
 def test_a_clip_has_what_was_written_before_its_event_came(tmp_path: Path, camera: Clip) -> None:

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from threading import Event
 
+import msgspec
 import pytest
 
 from daemon.recording.records import LostRecord, PacketRecord, Record, StreamRecord
@@ -48,7 +49,7 @@ def taken(reader: RingReader) -> list[Record]:
     for record in reader.read(reader.tail):
         if isinstance(record, PacketRecord):
             assert record.data == payload(record.number)
-            found.append(record._replace(data=memoryview(b"")))
+            found.append(msgspec.structs.replace(record, data=memoryview(b"")))
         else:
             found.append(record)
     if found:

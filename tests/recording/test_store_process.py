@@ -10,6 +10,7 @@ from pathlib import Path
 
 from daemon.clock import SystemClock, boottime_ns
 from daemon.config.root import LogConfig
+from daemon.recording.absence import Absence
 from daemon.recording.process.main import RecorderOrder
 from daemon.recording.process.store_process import StoreProcess
 from daemon.recording.recorder import StorePlace
@@ -61,8 +62,23 @@ def test_a_source_that_is_switched_off_while_its_recorder_is_down_is_off_since_t
         wait_until(lambda: pid not in process.pids, "it is down")
         at = SystemClock().utc_ns() + 3 * SECOND  # as the clip is longer than it took to come
         process.forget("door", "off", "it was switched off", at)
-        wait_until(lambda: process.figures.cause is None and not process.figures.accounts, "it has begun again")
+        wait_until(lambda: [gap.cause for gap in stored.gaps("door")[-1:]] == ["off"], "it has begun again")
     (files,) = stored.packets("door").values()
     assert len(files) == len(camera.samples)
     (*_, last) = stored.gaps("door")
     assert (last.cause, last.detail) == ("off", "it was switched off")
+
+
+def test_a_process_that_begins_again_knows_what_it_does_not_record(tmp_path: Path, clips: Path) -> None:
+    camera, stored = clip(clips, "h264"), Stored(tmp_path / "store")
+    with _running(stored.folder) as process, closing(Ring("door", 4 << 20)) as ring:
+        process.record("door", EVERYTHING, ring)
+        wait_until(lambda: process.figures.accounts and process.figures.cause is None, "it records")
+        _put(ring, camera)
+    with _running(stored.folder) as process:
+        wait_until(lambda: process.figures.cause is None, "it has begun")
+        (pid,) = process.pids
+        os.kill(pid, signal.SIGSTOP)
+        process.explain(Absence(SystemClock().utc_ns(), frozenset(), frozenset(), in_fleet=False))
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: stored.gaps("door")[-1].cause == "off", "it has begun again")

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from daemon.analytics.event import Event
@@ -77,7 +77,11 @@ def _array(values: Iterable[Any], kind: Any, width: int = 0) -> bytearray:
     return bytearray(np.array([*values], kind).reshape((-1, width) if width else -1).tobytes())
 
 
+_ZERO = ((0.0,) * 4, 0.0, 0, 1, 0, (0.0, 0.0, 0.0, -0.0), None)
+
+
 @given(st.lists(_frames, min_size=1, max_size=8), st.booleans())
+@example(frames=[([_ZERO], 0, 0, 0, False, True, None)], on_grid=False)  # a zero that is less than none, on no grid
 @settings(max_examples=25, deadline=None)
 def test_boxes_come_back_as_they_were(frames: list[Any], on_grid: bool) -> None:
     rows = [row for frame in frames for row in frame[0]]

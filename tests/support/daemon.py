@@ -37,6 +37,7 @@ class Lookout:
         files: limit of descriptors; this process's if None.
         tree: the code's folder.
         terminal: its controlling terminal; none if None.
+        options: of `lookout run`.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Lookout:
         files: int | None = None,
         tree: Path = ROOT,
         terminal: int | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         publisher = {"endpoint": f"tcp://127.0.0.1:{free_port()}", **dict(config.pop("publisher", {}))}  # type: ignore[call-overload]
         self.endpoint = str(publisher["endpoint"])
@@ -59,7 +61,7 @@ class Lookout:
         self.config = folder / "config.yaml"
         self.config.write_text(yaml.safe_dump(whole))
         self._log = (folder / "log.jsonl").open("w+")
-        words = ["run", "-c", str(self.config)]
+        words = ["run", "-c", str(self.config), *options]
         self._start = partial(self._fork, words)
         if environment or files is not None or terminal is not None or tree != ROOT:
             limit = [] if files is None else ["prlimit", f"--nofile={files}"]

@@ -9,12 +9,15 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from tests.support.ports import free_port
 
@@ -39,7 +42,8 @@ class Mosquitto:
         self, folder: Path, lines: Sequence[str] = (), listener: Sequence[str] = (), *, keeps: bool = True
     ) -> None:
         self.port = free_port()
-        self._folder, self._process = folder, None
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "mosquitto.conf"
         self.configure(lines, listener, keeps=keeps)
@@ -61,8 +65,11 @@ class Mosquitto:
         self._file.write_text("\n".join(rows) + "\n")
 
     def start(self) -> None:
-        self._log = (self._folder / "log").open("ab")
-        self._process = subprocess.Popen([PROGRAM, "-c", str(self._file)], stdout=self._log, stderr=subprocess.STDOUT)
+        """A second call does nothing while it runs."""
+        if self._process is not None:
+            return
+        with (self._folder / "log").open("ab") as out:
+            self._process = subprocess.Popen([PROGRAM, "-c", str(self._file)], stdout=out, stderr=subprocess.STDOUT)
         end = time.monotonic() + _WITHIN_S
         while time.monotonic() < end:
             try:
@@ -106,7 +113,24 @@ class Mosquitto:
             self._process.send_signal(number)
             self._process.wait(_WITHIN_S)
             self._process = None
-            self._log.close()
+
+
+@dataclass(frozen=True)
+class Got:
+    """A message.
+
+    Attributes:
+        retain: it is old, and came because of a subscription.
+        dup: the broker sends it again.
+        id, content_type: beside the body; empty if they are not there.
+    """
+
+    topic: str
+    payload: bytes
+    retain: bool
+    dup: bool
+    id: str
+    content_type: str
 
 
 class Reader:
@@ -115,20 +139,31 @@ class Reader:
     Args:
         topics: filters.
         id: of a client whose session the broker keeps, so that nothing is missed while it is away.
+        qos: with 0 a broker that comes back sends nothing twice.
     """
 
-    def __init__(self, port: int, *topics: str, id: str = "") -> None:
-        self.messages: list[MQTTMessage] = []
+    def __init__(
+        self, port: int, *topics: str, id: str = "", login: tuple[str, str] | None = None, qos: int = 1
+    ) -> None:
+        self.messages: list[Got] = []
         self._here, self._changed = threading.Event(), threading.Condition()
         self._topics = topics
-        self._client = Client(CallbackAPIVersion.VERSION2, client_id=id, protocol=5)
-        self._client.on_connect = lambda client, *_: client.subscribe([(topic, 1) for topic in topics])
+        self._client = Client(CallbackAPIVersion.VERSION2, client_id=id, protocol=MQTTProtocolVersion.MQTTv5)
+        if login is not None:
+            self._client.username_pw_set(*login)
+        self._client.on_connect = lambda client, *_: client.subscribe([(topic, qos) for topic in topics])
         self._client.on_subscribe = lambda *_: self._here.set()
         self._client.on_message = self._take
         self._client.connect("127.0.0.1", port, clean_start=not id, properties=_kept() if id else None)
         self._client.reconnect_delay_set(1, 1)
         self._client.loop_start()
         assert self._here.wait(_WITHIN_S)
+
+    def await_return(self) -> None:
+        """Wait until it is there again, after its broker was away."""
+        self._here.clear()
+        if not self._client.is_connected():
+            assert self._here.wait(_WITHIN_S)
 
     def publish(self, topic: str, body: str | bytes, *, retain: bool = False) -> None:
         self._client.publish(topic, body, qos=1, retain=retain).wait_for_publish(_WITHIN_S)
@@ -143,14 +178,13 @@ class Reader:
             found = {message.topic: message.payload for message in self.messages}
         return {topic: body for topic, body in found.items() if body}
 
-    def wait(self, condition: object, what: str = "") -> None:
+    def wait(self, condition: Callable[[Reader], object], *, within_s: float = _WITHIN_S) -> None:
         """Until something is true of this reader, looked at after each message."""
-        assert callable(condition)
-        end = time.monotonic() + _WITHIN_S
+        end = time.monotonic() + within_s
         with self._changed:
             while not condition(self):
                 left = end - time.monotonic()
-                assert left > 0, f"{what} {[(row.topic, row.payload[:60]) for row in self.messages[-30:]]}"
+                assert left > 0, [(row.topic, row.payload[:60]) for row in self.messages[-30:]]
                 self._changed.wait(min(left, 0.2))
 
     def close(self) -> None:
@@ -164,8 +198,11 @@ class Reader:
         self.close()
 
     def _take(self, _client: Client, _data: object, message: MQTTMessage) -> None:
+        pairs = dict(getattr(message.properties, "UserProperty", ()))
+        kind = getattr(message.properties, "ContentType", "")
+        got = Got(message.topic, bytes(message.payload), message.retain, message.dup, pairs.get("id", ""), kind)
         with self._changed:
-            self.messages.append(message)
+            self.messages.append(got)
             self._changed.notify_all()
 
 
@@ -178,14 +215,10 @@ def retained(port: int, *topics: str) -> dict[str, bytes]:
             other.publish(mark, "now")
             other.wait(lambda row: row.bodies(mark))
         time.sleep(0.1)
-        with reader._changed:
-            return {row.topic: row.payload for row in reader.messages if row.retain and row.payload}
+        return {row.topic: row.payload for row in [*reader.messages] if row.retain and row.payload}
 
 
-def _kept() -> object:
-    from paho.mqtt.packettypes import PacketTypes
-    from paho.mqtt.properties import Properties
-
-    properties = Properties(PacketTypes.CONNECT)
+def _kept() -> Properties:
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = 3600
     return properties

@@ -56,6 +56,13 @@ def _program(name: str, *packages: str) -> Need:
     return Need(lambda: shutil.which(name) is not None, packages or (name,))
 
 
+def node() -> str | None:
+    """Node.js: the machine's, or the one that Playwright brings."""
+    playwright = find_spec("playwright")
+    brought = Path(playwright.origin).parent / "driver" / "node" if playwright and playwright.origin else None
+    return shutil.which("node") or (str(brought) if brought and brought.exists() else None)
+
+
 def _server(name: str) -> Need:
     """Debian has some of them where only root looks."""
     return Need(lambda: shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is not None, (name,))
@@ -84,7 +91,8 @@ NEEDS = {
     "nats-server": _server("nats-server"),
     "redis-server": _server("redis-server"),
     "openssl": _program("openssl"),
-    "mosquitto": Need(lambda: bool(shutil.which("mosquitto") or Path("/usr/sbin/mosquitto").exists()), ("mosquitto",)),
+    "node": Need(lambda: node() is not None, otherwise="Node.js, which Playwright brings"),
+    "mosquitto": _server("mosquitto"),
     "home assistant": Need(
         (HOMEASSISTANT / "bin" / "hass").exists,
         otherwise="python -m tests.homeassistant FOLDER, and the folder in LOOKOUT_HOMEASSISTANT",
@@ -95,6 +103,7 @@ NEEDS = {
         "playwright==1.61.0", "greenlet", "pyee", "axe-playwright-python",
     ),
     "trackeval": _modules(("trackeval", "scipy"), "trackeval==1.3.0", "scipy"),
+    "opentelemetry": _modules(("opentelemetry",), "opentelemetry-proto"),
     "nvtx": Need(lambda: find_spec("nvtx") is not None, otherwise="lookoutd[nvtx]"),
     "data": Need(DATA.exists, otherwise="recordings and models in the folder that LOOKOUT_TEST_DATA names"),
     "bindings": Need(BINDINGS.exists, otherwise="TensorRT's Python modules, which .ci/run fetches"),

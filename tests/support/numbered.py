@@ -90,7 +90,9 @@ def of_session(found: Clip, session: str) -> Clip:
 def stretched(found: Clip, factor: int) -> Clip:
     """The same pictures, which last so many times as long."""
     samples = [
-        sample._replace(pts=sample.pts * factor, dts=sample.dts * factor, duration=sample.duration * factor)
+        msgspec.structs.replace(
+            sample, pts=sample.pts * factor, dts=sample.dts * factor, duration=sample.duration * factor
+        )
         for sample in found.samples
     ]
     return Clip(found.stream, samples)

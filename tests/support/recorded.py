@@ -108,7 +108,7 @@ def groups(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
 
 def later(samples: Sequence[Sample], at: int) -> list[Sample]:
     """With times that are so many ns later."""
-    return [sample._replace(pts=sample.pts + at, dts=sample.dts + at) for sample in samples]
+    return [msgspec.structs.replace(sample, pts=sample.pts + at, dts=sample.dts + at) for sample in samples]
 
 
 def begun(store: Store, found: Clip, *, at: int = 0) -> RecordingFile:

@@ -24,7 +24,7 @@ from daemon.pipeline.frame_board import FrameBoard
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
-from daemon.publish.build import BoxEncoder
+from daemon.publish.build import BoxEncoder, MessageBuilder
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.ownership_fence import NoFence
 from daemon.publish.publisher import Publisher
@@ -75,7 +75,8 @@ class Simulation:
         endpoint = PublisherConfig(endpoint="tcp://127.0.0.1:*")
         runtime = runtime_of(self.clock)
         boxes, sockets = BoxEncoder(MaskEncoder("off", 1, self.ledger)), [ZeroMqSink(endpoint, self.clock)]
-        self._publisher = Publisher(sockets, outbox, self.ledger, boxes, "run", NoFence(), None, runtime)
+        build = MessageBuilder("run", self.ledger, self.clock)
+        self._publisher = Publisher(sockets, outbox, self.ledger, boxes, build, NoFence(), None, runtime)
         board = FrameBoard(self.ids, self.ledger, self.clock, BoardRules(depth=depth, max_age_ns=10**9))
         # The start time does not matter; `service` moves the clock.
         detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)

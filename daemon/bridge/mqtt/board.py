@@ -55,7 +55,7 @@ class Line(NamedTuple):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """What has been counted at a source so far. An empty zone is in no message, and still has a state."""
+    """Zones and lines of a source that have counted anything. An empty zone is in no message, but has a state."""
 
     zones: tuple[Zone, ...] = ()
     lines: tuple[Line, ...] = ()
@@ -74,6 +74,11 @@ class SourceView(NamedTuple):
     fps: float | None
     rows: Rows
     base: str
+
+    def is_told_as(self, other: SourceView) -> bool:
+        """Whether the same topics say the same of it; events are no states."""
+        one, two = self.state, other.state
+        return one.status is two.status and one.counts is two.counts and self[1:] == other[1:]
 
 
 class Board:

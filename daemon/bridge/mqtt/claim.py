@@ -1,8 +1,8 @@
 """One bridge a prefix: two of them would overwrite each other's states.
 
-A retained record names the bridge that has the prefix, and the will of its connection says when it is gone. Who claims
-a prefix hears all other claims from before its own, and the earliest claim stands: whatever the order in which they
-arrive, each of two bridges comes to the same answer.
+A retained record names the bridge that has the prefix, and the will of its connection says when it is gone. A bridge
+that claims a prefix hears all other claims from before its own, and the earliest claim stands: whatever the order in
+which they arrive, each of two bridges comes to the same answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from daemon.bridge.mqtt.link import Link, Message, Ticket
+from daemon.bridge.mqtt.broker import Message, Ticket
+from daemon.bridge.mqtt.link import Link
 from daemon.bridge.mqtt.topics import Topics
 from daemon.bridge.port import AwayError
 from daemon.clock import Clock
@@ -21,7 +22,6 @@ ONLINE, OFFLINE = b"online", b"offline"
 _ANSWER_S = 5.0
 _STATE_S = 1.0  # to hear the state of the bridge that the record names
 _QUIET_S = 0.1  # for brokers that send what they retain after their answer to the subscription
-_AGAIN_NS = 1_000_000_000  # between two answers to the claims of others
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -50,11 +50,10 @@ class Claim:
         self._owner: Record | None = None
         self._state: bytes | None = None
         self._is_held = self._has_echo = False
-        self._said_ns = 0
 
     @property
     def was_of_another(self) -> bool:
-        """What is retained below the prefix was left by another bridge, or nobody knows by whom."""
+        """The retained topics below the prefix were left by another bridge, or nobody knows by whom."""
         return self._owner is None or self._owner.id != self._id
 
     def take(self) -> None:
@@ -101,13 +100,13 @@ class Claim:
         elif record.id and _Rank(record.since, record.id) < _Rank(self._mine.since, self._id):
             raise self._refusal(record.id)
         else:
-            self._say_again()
+            self._say()
         return True
 
     def _heed_state(self, message: Message) -> None:
         self._state = message.body
         if self._is_held and message.body != ONLINE and not message.was_retained:
-            self._say_again()  # the will of another connection, such as of a bridge that was refused
+            self._say()  # the will of another connection, such as of a bridge that was refused
 
     def _listen(self, seconds: float, is_enough: Callable[[], bool]) -> bool:
         end = self._clock.monotonic_ns() + round(seconds * 1e9)
@@ -129,15 +128,10 @@ class Claim:
                 raise AwayError(f"the broker does not let this bridge {what}: {ticket.text}")
 
     def _say(self) -> list[Ticket]:
-        self._said_ns = self._clock.monotonic_ns()
         return [
             self._link.publish(self._topics.owner, msgspec.json.encode(self._mine), qos=1, retain=True),
             self._link.publish(self._topics.bridge, ONLINE, qos=1, retain=True),
         ]
-
-    def _say_again(self) -> None:
-        if self._clock.monotonic_ns() - self._said_ns >= _AGAIN_NS:
-            self._say()
 
     def _refusal(self, id: str) -> AwayError:
         prefix = self._topics.prefix

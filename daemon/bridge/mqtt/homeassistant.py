@@ -33,7 +33,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]")
 _NONE = "-z"  # no escape looks like it
 _ORIGIN = {"name": "Lookout", "sw_version": __version__}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-# What is told again after a broken connection is left out if this entity has had it. `this` is the entity's own state.
+# An event that is told again after a broken connection is left out if the entity, `this`, has had it.
 _ONCE = (
     "{% if value_json.is_repeated and this is defined and this.attributes.daemon | default('') == value_json.daemon"
     " and this.attributes.number | default(0) >= value_json.number %}{% else %}{{ value }}{% endif %}"

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import structlog
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
@@ -23,6 +22,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from daemon.bridge.mqtt.broker import Address, Login, Message, Ticket, new_properties, reason_of, shown
 from daemon.bridge.port import AwayError
 from daemon.clock import Clock
 from daemon.system.background import BackgroundTask
@@ -43,69 +43,6 @@ _VERSION_REFUSED = (0x01, 0x84)
 
 class VersionError(AwayError):
     """The broker says that it does not speak MQTT 5."""
-
-
-class Message(NamedTuple):
-    """
-    Attributes:
-        was_retained: it is old, and came because of a subscription.
-    """
-
-    topic: str
-    body: bytes
-    was_retained: bool
-
-
-@dataclass(frozen=True)
-class Login:
-    """
-    Attributes:
-        client_id: the same at each connection, so that a newer one of this bridge takes the place of an older one.
-    """
-
-    client_id: str
-    user: str | None = None
-    password: str | None = None
-
-
-@dataclass(frozen=True)
-class Address:
-    """
-    Attributes:
-        path: of the WebSocket; None for TCP.
-        tls: None for plaintext.
-    """
-
-    host: str
-    port: int
-    path: str | None = None
-    tls: ssl.SSLContext | None = None
-
-
-class Ticket:
-    """A packet on its way.
-
-    Attributes:
-        code: of the broker's answer, as MQTT 5 has it; None before it.
-        text: likewise, in words.
-    """
-
-    __slots__ = ("code", "text")
-
-    def __init__(self) -> None:
-        self.code: int | None = None
-        self.text = ""
-
-    def settle(self, code: int, text: str) -> None:
-        self.code, self.text = code, text
-
-    @property
-    def is_done(self) -> bool:
-        return self.code is not None
-
-    @property
-    def is_taken(self) -> bool:
-        return self.code is not None and self.code < 0x80
 
 
 @dataclass(frozen=True)
@@ -130,7 +67,7 @@ class _Ended:
 
 @dataclass
 class _Way:
-    """What lies between the two threads."""
+    """The queue between the two threads."""
 
     happened: SimpleQueue[_Connected | _Answered | _Ended | Message] = field(default_factory=SimpleQueue)
 
@@ -309,13 +246,13 @@ class Link:
 
         deadline = self._clock.monotonic_ns() + round(OPEN_S * 1e9)
         opening = BackgroundTask("opening mqtt", connect, self._discard, self._clock).start()
-        late = AwayError(f"{_shown(address)} does not answer within {OPEN_S:g} s")
+        late = AwayError(f"{shown(address)} does not answer within {OPEN_S:g} s")
         try:
             opening.wait(StopToken(), OPEN_S, lambda: late)
         except AwayError:
             raise
         except Exception as error:
-            raise AwayError(f"{_shown(address)}: {_reason(error)}") from error
+            raise AwayError(f"{shown(address)}: {reason_of(error)}") from error
         self._client.loop_start()
         while True:
             left = (deadline - self._clock.monotonic_ns()) / 1e9
@@ -326,13 +263,13 @@ class Link:
             except Empty:
                 raise late from None
             if isinstance(happened, _Ended):
-                raise AwayError(f"{_shown(address)}: the broker closes the connection before it answers")
+                raise AwayError(f"{shown(address)}: the broker closes the connection before it answers")
             if isinstance(happened, _Connected):
                 break
         if happened.code in _VERSION_REFUSED and self.is_new:
-            raise VersionError(f"{_shown(address)} does not speak MQTT 5")
+            raise VersionError(f"{shown(address)} does not speak MQTT 5")
         if happened.code:
-            raise AwayError(f"{_shown(address)} refuses: {happened.text}")
+            raise AwayError(f"{shown(address)} refuses: {happened.text}")
         self._heed(happened.properties)
 
     def _discard(self, _is_open: bool) -> None:
@@ -340,7 +277,7 @@ class Link:
         self._client.disconnect()
 
     def _heed(self, found: Properties | None) -> None:
-        """What the broker says of itself."""
+        """Keep to the limits that the broker tells."""
         self._window = min(_WINDOW, getattr(found, "ReceiveMaximum", _WINDOW))
         self._max_bytes = getattr(found, "MaximumPacketSize", 0)
         if getattr(found, "RetainAvailable", 1) == 0:
@@ -383,25 +320,7 @@ def _raw(connection: Any) -> Any:
     return getattr(connection, "_socket", connection)
 
 
-def new_properties(packet: int) -> Properties:
-    """Empty ones, of a packet of `PacketTypes`."""
-    return Properties(packet)  # type: ignore[no-untyped-call]
-
-
 def _will_properties() -> Properties:
     properties = new_properties(PacketTypes.WILLMESSAGE)
     properties.WillDelayInterval = WILL_DELAY_S
     return properties
-
-
-def _shown(address: Address) -> str:
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{host}:{address.port}"
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message}"
-    if isinstance(error, OSError):
-        return error.strerror or str(error) or type(error).__name__
-    return str(error) or type(error).__name__

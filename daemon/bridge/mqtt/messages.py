@@ -9,7 +9,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from daemon.bridge.formats.port import Formatter
-from daemon.bridge.mqtt.link import new_properties
+from daemon.bridge.mqtt.broker import new_properties
 from daemon.bridge.mqtt.told import Beside
 from daemon.bridge.mqtt.topics import Topics
 from daemon.bridge.records import Delivery, Encoded, Figure

@@ -1,4 +1,4 @@
-"""What the bridge retains at the broker, with a table of it that outlives the bridge.
+"""The topics that the bridge retains at the broker, with a table of them that outlives the bridge.
 
 A topic is in the table before it is told, and stays until the broker has confirmed that it is empty again. So a source
 that was removed while the bridge was away leaves nothing.
@@ -13,16 +13,18 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from daemon.bridge.mqtt.link import Link, Ticket
+from daemon.bridge.mqtt.broker import Ticket
+from daemon.bridge.mqtt.link import Link
 from daemon.bridge.targets.opening import Memory
 
 log = structlog.get_logger(__name__)
 _KEY = "topic "  # of the memory, before the topic
 _AT_ONCE = 50  # on their way, so that events find room
+_ROUNDS, _ROUND_S = 10, 0.01
 
 
 class About(msgspec.Struct, frozen=True):
-    """Whose a topic is.
+    """The daemon and the source that a topic is about.
 
     Attributes:
         daemon: empty where only all of them together know whether it is over.
@@ -61,7 +63,7 @@ class Retained:
         self._refused: set[str] = set()
 
     def __iter__(self) -> Iterator[tuple[str, About]]:
-        """What may be at the broker."""
+        """Topics that may be at the broker."""
         return iter([*self._table.items()])
 
     def want(self, wanted: Mapping[str, Wanted]) -> None:
@@ -96,11 +98,21 @@ class Retained:
             self._memory.write(_KEY + topic, msgspec.json.encode(about).decode())
 
     def tend(self) -> None:
-        """Take answers, and send what waits as far as there is room."""
+        """Take answers, and send what waits as far as there is room; a part of it where that is much."""
+        for _ in range(_ROUNDS):
+            self._settle_all()
+            self._send_waiting()
+            if not self._waiting:
+                return
+            self._link.pump(_ROUND_S)
+
+    def _settle_all(self) -> None:
         for topic, (ticket, body) in [*self._sent.items()]:
             if ticket.is_done:
                 del self._sent[topic]
                 self._settle(topic, ticket, body)
+
+    def _send_waiting(self) -> None:
         for topic, row in [*self._waiting.items()]:
             if len(self._sent) >= _AT_ONCE or not self._link.has_room:
                 return

@@ -18,10 +18,11 @@ from daemon.bridge.mqtt.board import (
     picture_topic,
     source_topics,
 )
+from daemon.bridge.mqtt.broker import Message
 from daemon.bridge.mqtt.claim import Claim
 from daemon.bridge.mqtt.departed import Departed
 from daemon.bridge.mqtt.homeassistant import BIRTH, SPREAD_S, Discovery, event_body, event_topic
-from daemon.bridge.mqtt.link import Link, Message
+from daemon.bridge.mqtt.link import Link
 from daemon.bridge.mqtt.retained import About, Retained, Wanted
 from daemon.bridge.mqtt.topics import Topics
 from daemon.bridge.records import Delivery
@@ -33,6 +34,7 @@ from lookoutd.messages import Event
 log = structlog.get_logger(__name__)
 _ANSWER_S = 5.0
 _QUIET_NS = 200_000_000
+_PAUSE_NS = 150_000_000  # between two looks at all states, which change with each event
 
 
 class Beside(NamedTuple):
@@ -60,7 +62,8 @@ class Told:
                 topics, target.discovery_prefix, has_several=has_several, has_pictures=target.picture
             )
         self._known: set[About] = set()
-        self._version = -1
+        self._views: dict[About, tuple[SourceView, dict[str, Wanted]]] = {}
+        self._version, self._compared_ns = -1, -_PAUSE_NS
         self._again_ns: int | None = None
 
     def begin(self, claim: Claim) -> None:
@@ -84,8 +87,9 @@ class Told:
 
     def tend(self, states: States) -> None:
         """Tell what has changed."""
-        if states.version != self._version:
-            self._version = states.version
+        now = self._context.clock.monotonic_ns()
+        if states.version != self._version and now - self._compared_ns >= _PAUSE_NS:
+            self._version, self._compared_ns = states.version, now
             self._compare(states)
         if self._again_ns is not None and self._context.clock.monotonic_ns() >= self._again_ns:
             self._again_ns = None
@@ -96,7 +100,7 @@ class Told:
         self._retained.tend()
 
     def beside(self, delivery: Delivery) -> Iterator[Beside]:
-        """What goes before an event: its picture, which is there when the event comes, and Home Assistant's own."""
+        """The messages before that of an event: its picture, which is there when it comes, and Home Assistant's."""
         event = delivery.record.message
         if not isinstance(event, Event):
             return
@@ -157,6 +161,7 @@ class Told:
         for about in self._board.sources:
             if about not in known and self._is_over(about, states):
                 self._board.forget(about)
+                self._views.pop(about, None)
         self._known = known
         self._retained.want(wanted)
 
@@ -166,9 +171,14 @@ class Told:
             yield topic, Wanted(About(state.daemon), body)
         yield from daemon_topics(self._topics, state)
 
-    def _of_source(self, state: SourceState, daemon: DaemonState | None) -> Iterator[tuple[str, Wanted]]:
-        view: SourceView = self._board.view(state, daemon)
-        about = about_of(state.daemon, state.source, owner_of(state))
+    def _of_source(self, state: SourceState, daemon: DaemonState | None) -> dict[str, Wanted]:
+        about, view = about_of(state.daemon, state.source, owner_of(state)), self._board.view(state, daemon)
+        known = self._views.get(about)
+        if known is None or not known[0].is_told_as(view):
+            known = self._views[about] = view, dict(self._topics_of(about, view))
+        return known[1]
+
+    def _topics_of(self, about: About, view: SourceView) -> Iterator[tuple[str, Wanted]]:
         if self._discovery is not None:
             topic, body = self._discovery.source(view)
             self._departed.keep(topic, body)

@@ -50,7 +50,7 @@ class Topics:
         return f"{self.prefix}/detections/{self.path(daemon, source, owner)}"
 
     def source(self, daemon: str, source: str, owner: Owner | None) -> str:
-        """What the states of a source stand below."""
+        """The topic below which the states of a source stand."""
         return f"{self.prefix}/sources/{self.path(daemon, source, owner)}"
 
     def daemon(self, daemon: str) -> str:

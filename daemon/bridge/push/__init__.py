@@ -1,1 +1,1 @@
-"""What is pushed over HTTP, to people and to webhooks: a client that can be trusted, texts, pictures, digests."""
+"""Pushes over HTTP, to people and to webhooks: a client that can be trusted, texts, pictures, digests."""

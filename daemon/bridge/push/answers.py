@@ -1,4 +1,4 @@
-"""What the status of an answer means for a record."""
+"""The meaning of an answer's status for a record."""
 
 from __future__ import annotations
 

@@ -78,8 +78,9 @@ class PushClient:
         tls = _tls(target.name, target.ca_file) if server.is_https else None
         self._http = HttpConnection((server.host, server.port), tls, Reach(self._addresses, _ANSWER_BYTES))
 
-    def open(self, until: float) -> None:
-        """
+    def reach(self, until: float) -> None:
+        """Connect, and close that again: a server that takes one connection at a time is not held up by a silent one.
+
         Args:
             until: by `time.monotonic`.
 
@@ -88,6 +89,7 @@ class PushClient:
         """
         with self._used():
             self._http.open(until)
+            self._http.close()
 
     def exchange(self, request: HttpRequest, until: float) -> HttpAnswer:
         """The answer, whatever its status. The request is sent once.

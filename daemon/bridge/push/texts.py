@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from urllib.parse import quote
 
 import msgspec
@@ -11,7 +10,7 @@ import msgspec
 from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.push.port import RefusedError
 from daemon.bridge.records import Delivery, Picture, Record
-from daemon.clock import Clock
+from daemon.clock import Clock, utc_ms_text, wall_text
 from daemon.config.templates import replaced
 from daemon.redact import printable
 from lookoutd.messages import Clip, Event
@@ -78,7 +77,7 @@ class Texts:
 
     def time_of(self, utc_ns: int) -> str:
         """By the clock on the wall, with the date if it is not of today."""
-        return local_time(utc_ns, self._clock.utc_ns())
+        return wall_text(utc_ns, self._clock.utc_ns())
 
     def _said(self, record: Record, message: Event | Notice | Clip | Loss) -> Said:
         click = self._link(record)
@@ -131,20 +130,13 @@ class Texts:
     def _link(self, record: Record) -> str | None:
         if self._click is None:
             return None
-        at = datetime.fromtimestamp(record.at // 1_000_000 / 1000, tz=timezone.utc)
         values = {
             "source": record.source,
             "id": record.id,
-            "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "at": utc_ms_text(record.at),
             "daemon": record.daemon,
         }
         return replaced(self._click, values, lambda text: quote(text[:256], safe=""))
-
-
-def local_time(utc_ns: int, now_ns: int) -> str:
-    """A time as people read it, by the machine's zone, to the second; with its date if that is another than now's."""
-    at, now = (datetime.fromtimestamp(ns // 1_000_000_000, tz=timezone.utc).astimezone() for ns in (utc_ns, now_ns))
-    return at.strftime("%H:%M:%S" if at.date() == now.date() else "%Y-%m-%d %H:%M:%S")
 
 
 def value(text: str) -> str:

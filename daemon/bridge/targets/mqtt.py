@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import structlog
 
 from daemon.bridge.formats.port import formatter
+from daemon.bridge.mqtt.broker import Address, Login, Ticket
 from daemon.bridge.mqtt.claim import OFFLINE, Claim
-from daemon.bridge.mqtt.link import Address, Link, Login, Ticket, VersionError
+from daemon.bridge.mqtt.link import Link, VersionError
 from daemon.bridge.mqtt.messages import Messages
 from daemon.bridge.mqtt.told import Told
 from daemon.bridge.mqtt.topics import Topics, is_topic
@@ -180,6 +181,7 @@ def _tls(target: MqttTarget) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=str(target.ca_file) if target.ca_file else None)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.sslsocket_class = _Socket
         if target.certificate_file is not None:
             context.load_cert_chain(target.certificate_file, target.key_file, password=_no_password)
     except (OSError, ValueError) as error:
@@ -187,6 +189,17 @@ def _tls(target: MqttTarget) -> ssl.SSLContext:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"target {target.name}: {' or '.join(files)} cannot be used: {reason}") from error
     return context
+
+
+class _Socket(ssl.SSLSocket):
+    """paho leaves one open whose handshake fails."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            super().do_handshake(block)
+        except BaseException:
+            self.close()
+            raise
 
 
 def _no_password() -> str:

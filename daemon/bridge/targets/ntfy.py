@@ -33,7 +33,7 @@ class _Failure(msgspec.Struct):
 def connect(target: NtfyTarget, context: TargetContext, names: Names = SYSTEM) -> PeopleConnection:
     """See `daemon.bridge.targets.opening.open_target`."""
     messenger = _Ntfy(target, context.clock, names)
-    messenger.open(min(target.timeout_s, _OPEN_S))
+    messenger.reach(min(target.timeout_s, _OPEN_S))
     return PeopleConnection(messenger, Texts(target.text, target.click, context.clock), target.timeout_s)
 
 
@@ -43,8 +43,8 @@ class _Ntfy:
         secret_of(target.name, "token_file", target.token, target.token_file)  # a mistake is told at once
         self._client = PushClient(target, server_of(target.url.reveal()), names)
 
-    def open(self, limit_s: float) -> None:
-        self._client.open(monotonic() + limit_s)
+    def reach(self, limit_s: float) -> None:
+        self._client.reach(monotonic() + limit_s)
 
     def send(self, said: Said, until: float) -> None:
         """The picture is the body of the one request, and the text its header; without a picture the text is the

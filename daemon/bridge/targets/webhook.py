@@ -39,7 +39,7 @@ _Fields = dict[str, msgspec.Raw]
 def connect(target: WebhookTarget, context: TargetContext, names: Names = SYSTEM) -> PushConnection:
     """See `daemon.bridge.targets.opening.open_target`."""
     webhook = _Webhook(target, context.clock, names)
-    webhook.open(min(target.timeout_s, _OPEN_S))
+    webhook.reach(min(target.timeout_s, _OPEN_S))
     return PushConnection(webhook, target.timeout_s)
 
 
@@ -50,8 +50,8 @@ class _Webhook:
         _keys(target, ConfigError)  # a mistake is told at once
         self._client = PushClient(target, server_of(target.url.reveal()), names)
 
-    def open(self, limit_s: float) -> None:
-        self._client.open(monotonic() + limit_s)
+    def reach(self, limit_s: float) -> None:
+        self._client.reach(monotonic() + limit_s)
 
     def push(self, delivery: Delivery, until: float) -> None:
         """A record that the format leaves out is confirmed."""
@@ -70,7 +70,6 @@ class _Webhook:
         id, seconds = message_id(record.id), now_ns // 1_000_000_000
         keys = _keys(self._target, AwayError)
         headers = {name: value.reveal() for name, value in self._target.headers.items()}
-        headers |= dict(encoded.attributes)
         headers |= {"Content-Type": encoded.content_type, "webhook-id": id, "webhook-timestamp": str(seconds)}
         if keys:
             headers["webhook-signature"] = " ".join(signature(key, id, seconds, encoded.body) for key in keys)

@@ -5,6 +5,15 @@ const KEEP_NS = 20e9;
 const MAX_FRAMES = 2400;
 export const TOLERANCE_NS = 2e6; // containers round to 1/90000 s, mediaTime to microseconds
 
+const AHEAD_S = 0.2;
+
+/**
+ * Whether a picture that a playing video tells of is still to come. Firefox does so with one picture in a hundred: it
+ * shows that of its clock, and tells one that waits behind it.
+ */
+export const isToCome = (video, mediaTime) =>
+  !video.paused && !video.seeking && mediaTime - video.currentTime > AHEAD_S * Math.max(1, video.playbackRate);
+
 export class FrameLog {
   constructor() {
     this.frames = []; // of one session, in order of pts

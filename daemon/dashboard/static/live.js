@@ -1,6 +1,7 @@
 // Live video: fragments of MP4 from a WebSocket into Media Source Extensions. It keeps to the live edge, knows how old
 // the shown picture is, closes while the tab is hidden, and connects again by itself.
 import { Clock } from "./clock.js";
+import { isToCome } from "./frames.js";
 import { t } from "./texts.js";
 
 const FIRST_WAIT_MS = 500;
@@ -253,6 +254,8 @@ export class LivePlayer {
     const { video, init } = this;
     const shown = (_, { mediaTime }) => {
       if (this.media !== media) return;
+      video.requestVideoFrameCallback(shown);
+      if (this.started && isToCome(video, mediaTime)) return;
       const pts = init.base_pts + Math.round(mediaTime * 1e9);
       if (this.shown && mediaTime > this.shown.time) this.steps = [...this.steps.slice(-7), mediaTime - this.shown.time];
       this.shown = { time: mediaTime, pts };
@@ -261,7 +264,6 @@ export class LivePlayer {
         this.judge();
       }
       this.on.frame(pts, init.session ?? null, mediaTime);
-      video.requestVideoFrameCallback(shown);
     };
     this.started = false;
     video.requestVideoFrameCallback(shown);

@@ -1,5 +1,6 @@
 // Starts the pages: session, feed, the frame around each page.
 import { send } from "./api.js";
+import { followBridges } from "./bridges.js";
 import { feed } from "./feed.js";
 import { html, render, useEffect, useRef, useState } from "./html.js";
 import { daemons, follow, loadSession, session } from "./model.js";
@@ -10,13 +11,13 @@ import { useStore } from "./store.js";
 import { t } from "./texts.js";
 import { Tray, useTroubles } from "./troubles.js";
 
-const PAGES = ["wall", "events", "recordings", "health", "sources", "fleet"];
-const PATHS = { wall: "/", events: "/events", recordings: "/recordings", health: "/health", sources: "/sources", fleet: "/fleet" };
+const PAGES = ["wall", "events", "recordings", "health", "sources", "fleet", "bridge"];
+const PATHS = { wall: "/", events: "/events", recordings: "/recordings", health: "/health", sources: "/sources", fleet: "/fleet", bridge: "/bridge" };
 let following = false;
 
 function Navigation({ page }) {
   const rows = [...useStore(daemons).values()];
-  const has = { fleet: rows.some((row) => row.fleet), recordings: rows.some((row) => row.recordings) };
+  const has = { fleet: rows.some((row) => row.fleet), recordings: rows.some((row) => row.recordings), bridge: rows.some((row) => row.bridge) };
   return html`<nav class="navigation" aria-label=${t.nav.label}>
     ${PAGES.filter((name) => has[name] !== false || page === name).map((name) => html`<a href=${PATHS[name]} aria-current=${page === name ? "page" : null}>
       <${Icon} name=${name} /> <span>${t.nav[name]}</span>
@@ -94,6 +95,7 @@ function App() {
       following = true;
       resume();
       follow();
+      followBridges();
     }
   }, [needsLogin, who, value.page]);
   if (!who) return null;

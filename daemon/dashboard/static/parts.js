@@ -10,6 +10,7 @@ const PATHS = {
   health: "M3 12h4l2.5-7 5 14 2.5-7h4",
   sources: "M3 7h11v10H3zM14 10l7-3v10l-7-3",
   fleet: "M4 4h6v6H4zM14 14h6v6h-6zM14 4h6v6h-6zM7 10v7h7",
+  bridge: "M3 17v-5a9 7 0 0 1 18 0v5M3 17h18M9 17v-4M15 17v-4",
   close: "M6 6l12 12M18 6L6 18",
   full: "M4 9V4h5M20 9V4h-5M4 15v5h5M20 15v5h-5",
   undo: "M8 8H15a5 5 0 0 1 0 10H9M8 8l4-4M8 8l4 4",

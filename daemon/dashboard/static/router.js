@@ -10,6 +10,7 @@ const ROUTES = [
   [/^\/health$/, "health"],
   [/^\/sources$/, "sources"],
   [/^\/fleet$/, "fleet"],
+  [/^\/bridge$/, "bridge"],
   [/^\/rules\/([^/]+)\/([^/]+)$/, "rules"],
   [/^\/login$/, "login"],
 ];

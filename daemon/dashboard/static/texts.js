@@ -1,4 +1,5 @@
 // All words of the pages, in English, with those in texts/. A translation is other files of this form.
+import { bridgeTexts } from "./texts/bridge.js";
 import { cameraTools } from "./texts/camera.js";
 import { fleetTexts } from "./texts/fleet.js";
 import { healthTexts } from "./texts/health.js";
@@ -19,7 +20,7 @@ export const t = {
   loading: "Loading",
   nav: {
     label: "Pages", skip: "Skip to the page", home: "Lookout, wall of all cameras",
-    wall: "Wall", events: "Events", recordings: "Recordings", health: "Health", sources: "Sources", fleet: "Fleet",
+    wall: "Wall", events: "Events", recordings: "Recordings", health: "Health", sources: "Sources", fleet: "Fleet", bridge: "Bridge",
   },
   titles: {
     wall: () => "Wall",
@@ -29,6 +30,7 @@ export const t = {
     health: () => "Health",
     sources: () => "Sources",
     fleet: () => "Fleet",
+    bridge: () => "Bridge",
     rules: (daemon, source) => `Rules of ${source}`,
     login: () => "Sign in",
     missing: () => "No such page",
@@ -182,6 +184,7 @@ export const t = {
   health: healthTexts,
   sources: sourcesTexts,
   fleet: fleetTexts,
+  bridge: bridgeTexts,
   rules: {
     title: (id) => `Rules of ${id}`,
     back: "Camera", list: "Rules", empty: "No rules yet. Choose what to draw.",

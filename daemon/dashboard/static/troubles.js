@@ -1,6 +1,7 @@
 // What is wrong now: since when, why, and when the next try is. A tray in the header shows it on each page.
 import { at } from "./api.js";
 import { utc } from "./clock.js";
+import { bridges, bridgeTroubles } from "./bridges.js";
 import { feed } from "./feed.js";
 import * as format from "./format.js";
 import { html, useEffect, useMemo, useRef, useState } from "./html.js";
@@ -16,7 +17,7 @@ const MANY = 3; // more news are told as a number
  * @returns [{key, title, words, since, retryAt, href, isNote}, ...], the newest first; times are UTC, s, or null. A note is
  *   not counted.
  */
-export function troublesOf({ connection, daemonRows, sourceRows, slowRows }, now) {
+export function troublesOf({ connection, daemonRows, sourceRows, slowRows, bridgeRows = [] }, now) {
   const found = [];
   const add = (key, title, words, more = {}) => found.push({ key, title, words, since: null, retryAt: null, href: null, isNote: false, ...more });
   if (!connection.open && connection.tries > 0) add("page", t.troubles.page, t.troubles.pageAway, { since: connection.since, retryAt: connection.retryAt });
@@ -43,6 +44,7 @@ export function troublesOf({ connection, daemonRows, sourceRows, slowRows }, now
       if (row.state !== "connecting" || reason || now - since > PATIENCE_S) add(key, title, words, { since, retryAt: row.state === "down" ? retryAt : null, href });
     } else if (row.state === "up" && row.reason) add(key, title, t.troubles.partly(t.inWords(row.reason)), { href, isNote: true });
   }
+  for (const row of bridgeRows) for (const { key, title, words, ...more } of bridgeTroubles(row, now)) add(key, title, words, more);
   const lost = slowRows.filter((row) => row.at > now - SLOW_S).reduce((sum, row) => sum + row.messages, 0);
   if (lost) add("slow", t.troubles.slow, t.troubles.slowFor(lost), { isNote: true });
   return found.sort((a, b) => a.isNote - b.isNote || (b.since ?? 0) - (a.since ?? 0));
@@ -52,6 +54,7 @@ export function useTroubles() {
   useNow(1000);
   const given = {
     connection: useStore(feed.state), daemonRows: [...useStore(daemons).values()], sourceRows: [...useStore(sources).values()], slowRows: useStore(slow),
+    bridgeRows: [...useStore(bridges).values()],
   };
   return troublesOf(given, utc());
 }

@@ -235,11 +235,26 @@ class Evidence:
         order, background = self._order, self._order.background
         rows = self._timeline()
         self.gaps = [row for row in rows if isinstance(row, Gap)]
-        yield self._small("timeline.json", encoded({"begin": order.begin, "end": order.end, "rows": _rows(rows)}))
+        yield self._small("timeline.json", encoded({"begin": order.begin, "end": order.end, "rows": self._rows(rows)}))
         locks = [row for row in Locks(self._store).all(order.source) if row.begin < order.end and row.end > order.begin]
         yield self._small("locks.json", encoded(locks))
         yield self._small("events.json", encoded(self._events()))
         yield self._small("settings.json", encoded({"settings": background.settings, "reason": background.reason}))
+
+    def _rows(self, rows: list[Span | Gap]) -> list[dict[str, Any]]:
+        """A recording that the index knows and that is not there is no video."""
+        missing, found = {row.id: row for row in self.missing}, list[dict[str, Any]]()
+        for row in rows:
+            told: dict[str, Any] = {"begin": row.begin, "end": row.end}
+            if isinstance(row, Gap):
+                told |= {"cause": row.cause, "detail": scrub(row.detail) if row.detail else None}
+            elif row.file.id in missing:
+                cause = "expired" if missing[row.file.id].expired else "missing"
+                told |= {"cause": cause, "detail": f"the recording {row.file.path} is not there any more"}
+            else:
+                told["file"] = row.file.id
+            found.append(told)
+        return found
 
     def _events(self) -> Any:
         order, background = self._order, self._order.background
@@ -327,15 +342,6 @@ def _content(path: str, file: int, size: int) -> Iterator[bytes]:
 
 def _has_some(found: Scanned, begin: int, end: int) -> bool:
     return any(row.begin < end and row.end > begin for row in found.fragments)
-
-
-def _rows(rows: list[Span | Gap]) -> list[dict[str, Any]]:
-    return [
-        {"begin": row.begin, "end": row.end, "cause": row.cause, "detail": scrub(row.detail) if row.detail else None}
-        if isinstance(row, Gap)
-        else {"begin": row.begin, "end": row.end, "file": row.file.id}
-        for row in rows
-    ]
 
 
 def _told(gap: Gap) -> str:

@@ -32,6 +32,7 @@ from daemon.recording.process.protocol import (
     Forgotten,
     FromRecorder,
     Noted,
+    Others,
     Record,
     Stop,
     ToRecorder,
@@ -42,7 +43,7 @@ from daemon.recording.source_recorder import SourceRecorder
 from daemon.system.tuning import configure_gc_and_switch_interval
 
 log = structlog.get_logger(__name__)
-_TURN_NS = 500_000_000
+TURN_NS = 250_000_000  # sources have turns of their own, of which each takes some
 _BEAT_NS = 1_000_000_000
 _AT_ONCE = 100  # accounts in a message
 
@@ -97,7 +98,7 @@ class _RecorderProcess:
                 continue
             self._recorder.turn()
             now = self._clock.monotonic_ns()
-            turn_at = now + _TURN_NS
+            turn_at = now + TURN_NS
             if now >= beat_at:
                 beat_at = now + _BEAT_NS
                 self._beat()
@@ -144,6 +145,8 @@ class _RecorderProcess:
             recorder.note(message.source, message.at, message.cause, message.detail)
         elif isinstance(message, Claimed):
             recorder.claim(message.source, message.claim)
+        elif isinstance(message, Others):
+            recorder.explain(message.absence)
         elif isinstance(message, Stop):
             self._is_stopping = True
 

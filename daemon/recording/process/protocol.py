@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daemon.capture.processes.protocol import ProcessMessage
+from daemon.recording.absence import Absence
 from daemon.recording.causes import Cause
 from daemon.recording.clips import Claim, ClipState
 from daemon.recording.source_recorder import Account, Settings
@@ -59,11 +60,17 @@ class Tracks(ProcessMessage, frozen=True, tag=7):
     """Take the analysed pictures of all sources from a ring; its descriptor comes with this."""
 
 
+class Others(ProcessMessage, frozen=True, tag=8):
+    """Why all other sources are not recorded; comes after those that are."""
+
+    absence: Absence
+
+
 class Stop(ProcessMessage, frozen=True, tag=6):
     """Finish all files, and end."""
 
 
-ToRecorder = Record | Configure | Forget | Noted | Claimed | Stop | Tracks
+ToRecorder = Record | Configure | Forget | Noted | Claimed | Stop | Tracks | Others
 
 # --- from the process ------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import structlog
 
 from daemon.capture.processes.protocol import ProcessMessage
 from daemon.capture.processes.supervised import Link, SupervisedProcess
+from daemon.recording.absence import Absence
 from daemon.recording.causes import Cause
 from daemon.recording.clips import Claim
 from daemon.recording.process.main import RecorderOrder
@@ -27,6 +28,7 @@ from daemon.recording.process.protocol import (
     Forgotten,
     FromRecorder,
     Noted,
+    Others,
     Record,
     Stop,
     Tracks,
@@ -83,6 +85,7 @@ class StoreProcess(SupervisedProcess):
         self._wanted: dict[str, tuple[Settings, Ring]] = {}
         self._lock = threading.Lock()  # of what is wanted, and of the messages that say so
         self._leaving: dict[int, tuple[Forget, Settings, Ring]] = {}  # until the process has said that it is done
+        self._absence: Absence | None = None
         self._numbers = itertools.count()
         self._waiting: deque[tuple[ProcessMessage, Ring | None]] = deque()
         self._accounts: list[Account] = []  # for the next beat
@@ -122,6 +125,12 @@ class StoreProcess(SupervisedProcess):
             self._wanted = {name: row for name, row in self._wanted.items() if name != source}
             self._put(message)
 
+    def explain(self, absence: Absence) -> None:
+        """Say why the store gets nothing of sources that it knows."""
+        with self._lock:
+            self._absence = absence
+            self._put(Others(absence))
+
     def note(self, source: str, at: int, cause: Cause, detail: str | None) -> None:
         if source in self._wanted:
             self._put(Noted(source, at, cause, detail))
@@ -155,10 +164,10 @@ class StoreProcess(SupervisedProcess):
     def on_begun(self, link: Link) -> None:
         # It begins with what is wanted now: an older message must not undo that.
         with self._lock:
-            leaving, wanted = [*self._leaving.values()], self._wanted
+            leaving, wanted, absence = [*self._leaving.values()], self._wanted, self._absence
             for _ in range(len(self._waiting)):
                 row = self._waiting.popleft()
-                if not isinstance(row[0], (Record, Configure, Forget)):
+                if not isinstance(row[0], (Record, Configure, Forget, Others)):
                     self._waiting.append(row)
         link.put(Tracks(), self._tracks)
         for message, settings, ring in leaving:  # what is in their rings is still to be written
@@ -166,6 +175,8 @@ class StoreProcess(SupervisedProcess):
             link.put(message)
         for source, (settings, ring) in wanted.items():
             link.put(Record(source, settings), ring)
+        if absence is not None:
+            link.put(Others(absence))
 
     def on_turn(self, link: Link, now_ns: int) -> None:
         while self._waiting:

@@ -14,7 +14,8 @@ import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -43,13 +44,14 @@ _FRAME_COLUMNS: Final = 7  # boxes; seq; index; pts; captured_ns; captured_at le
 _CORRUPT, _TRACKED = 1, 2
 
 
-class StoredFrame(NamedTuple):
+class StoredFrame(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A frame on its way into a block.
 
     Attributes:
         served: number of the model's labels.
         number: see `SeenFrame.index`.
         rows: (n, 12), see above.
+        objects: as `SeenFrame.objects`.
     """
 
     info: FrameInfo
@@ -57,20 +59,14 @@ class StoredFrame(NamedTuple):
     number: int
     tracked: bool
     rows: Integers
+    objects: int
     news: PackedNews | None
     attributes: list[_Own] | None
 
     @property
-    def objects(self) -> int:
-        """As `SeenFrame.objects`."""
-        return int(np.count_nonzero(self.rows[:, _ID])) if self.tracked else len(self.rows)
-
-    @property
     def context(self) -> tuple[object, ...]:
         """The same for all frames of a block."""
-        info = self.info
-        size = info.width, info.height, info.pixel_aspect
-        return self.served, info.session, info.account, *size, info.clock, info.pts is not None
+        return self.served, *_common(self.info), self.info.pts is not None
 
 
 class _Context(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -111,6 +107,7 @@ class BlockError(ValueError):
     """Bytes are no block."""
 
 
+_common = attrgetter("session", "account", "width", "height", "pixel_aspect", "clock")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Block).decode
 
@@ -129,14 +126,15 @@ def frames_of(handed: Handed) -> list[StoredFrame]:
         rows[:, _TRACK] = np.frombuffer(handed.track_xyxy, np.int32).reshape(-1, 4)
         rows[rows[:, _ID] == 0, _TRACK_CLASS:] = 0
     ends = [0, *accumulate(handed.counts)]
-    return [
-        StoredFrame(
-            info, handed.served, index, tracked, rows[begin:end], handed.news.get(place), handed.attributes.get(place)
-        )
-        for place, (info, index, tracked, (begin, end)) in enumerate(
-            zip(handed.frames, handed.indexes, handed.tracked, pairwise(ends))
-        )
-    ]
+    tracks_before = [0, *np.cumsum(rows[:, _ID] != 0).tolist()]  # each row
+    found = []
+    for place, (info, index, tracked, (begin, end)) in enumerate(
+        zip(handed.frames, handed.indexes, handed.tracked, pairwise(ends))
+    ):
+        objects = tracks_before[end] - tracks_before[begin] if tracked else end - begin
+        news, attributes = handed.news.get(place), handed.attributes.get(place)
+        found.append(StoredFrame(info, handed.served, index, tracked, rows[begin:end], objects, news, attributes))
+    return found
 
 
 def encode(frames: Sequence[StoredFrame]) -> bytes:
@@ -144,17 +142,21 @@ def encode(frames: Sequence[StoredFrame]) -> bytes:
     first = frames[0]
     rows = np.concatenate([frame.rows for frame in frames])
     heads = _heads_of(frames)
-    ids, who = np.unique(rows[:, _ID], return_inverse=True)
-    order, starts = _by_track(who, rows[:, _ID])
+    order = np.argsort(rows[:, _ID], kind="stable")
     sorted_rows = rows[order]
-    tracks, on_grid = _track_units(sorted_rows[:, _TRACK])
+    sorted_id = sorted_rows[:, _ID]
+    is_other = np.ones(len(rows), np.bool_)  # than the track before
+    is_other[1:] = sorted_id[1:] != sorted_id[:-1]
+    starts, ids = is_other | (sorted_id == 0), sorted_id[is_other]
+    corners = _floats(sorted_rows[:, _TRACK])
+    tracks, on_grid = _track_units(sorted_rows[:, _TRACK], corners)
     columns = np.empty((len(rows), _COLUMNS), np.int64)
-    columns[:, 0] = who
+    columns[order, 0] = np.cumsum(is_other) - 1
     columns[:, 1:5] = _bent(tracks, starts)
-    columns[:, 5:9] = sorted_rows[:, _CORNERS] - _box_units(_floats(sorted_rows[:, _TRACK]))
+    columns[:, 5:9] = sorted_rows[:, _CORNERS] - _box_units(corners)
     columns[:, 9] = _stepped(sorted_rows[:, _CONFIDENCE, None], starts)[:, 0]
     columns[:, 10] = sorted_rows[:, _CLASS]
-    columns[:, 11] = sorted_rows[:, _TRACK_CLASS] - sorted_rows[:, _CLASS] * (sorted_rows[:, _ID] > 0)
+    columns[:, 11] = sorted_rows[:, _TRACK_CLASS] - sorted_rows[:, _CLASS] * (sorted_id > 0)
     head_starts = np.zeros(len(heads), np.bool_)
     head_starts[0] = True
     head_widths, head_bytes = _planes(_bent(heads, head_starts))
@@ -332,12 +334,16 @@ def _box_units(corners: npt.NDArray[np.float32]) -> Integers:
     return np.rint(corners.astype(np.float64) * BOX_UNITS).astype(np.int64)
 
 
-def _track_units(bits: Integers) -> tuple[Integers, bool]:
-    """Numbers that grow with the corners, and whether these lie on the grid."""
-    corners = _floats(bits)
-    units = np.rint(corners.astype(np.float64) * GRID_UNITS)
+def _track_units(bits: Integers, corners: npt.NDArray[np.float32]) -> tuple[Integers, bool]:
+    """Numbers that grow with the corners, and whether these lie on the grid.
+
+    Args:
+        bits, corners: the same numbers.
+    """
+    with np.errstate(invalid="ignore"):  # of corners that are no numbers, or far away
+        units = np.rint(corners.astype(np.float64) * GRID_UNITS).astype(np.int64)
     if ((units / GRID_UNITS).astype(np.float32).view(np.int32) == corners.view(np.int32)).all():
-        return units.astype(np.int64), True
+        return units, True
     return _ordered(bits), False
 
 

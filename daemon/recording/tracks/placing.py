@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daemon.recording.records import FileFacts, FileHead
 
 _BLOCK_FRAMES = 64
-_BLOCK_NS = 2_000_000_000  # a frame waits for others so long
+_BLOCK_NS = 1_500_000_000  # a frame waits for others so long, and then for the next turn of its source
 _LATE_NS = 5_000_000_000  # a file that is closed gets frames for so long
 _MAX_PLACES = 8
 _BEFORE_NS = 180_000_000_000  # boxes may wait in the ring for longer than video does, of pictures of that time
@@ -42,7 +42,7 @@ class Origin(msgspec.Struct):
     left: int
 
 
-class _Waiting(NamedTuple):
+class _Waiting(msgspec.Struct, frozen=True, eq=False, gc=False):
     item: Stored
     boot: int  # ns, when it was handed over
     origin: Origin

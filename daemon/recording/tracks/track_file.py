@@ -109,7 +109,7 @@ class TrackFile:
         except OSError as error:
             raise store_error(path, error) from error
         try:
-            if not is_left(file):
+            if not is_left(file) or not os.fstat(file).st_nlink:  # taken for an empty one that was left behind
                 raise TracksBusyError(f"{path}: is locked")
             return TrackFile(path, file, head)
         except TracksError as error:
@@ -193,7 +193,8 @@ class TrackFile:
 
 
 def recover_tracks(store: Store, video: str) -> None:
-    """Cut what was left half written beside a recording, and say that it ends there; nothing if somebody writes it.
+    """Cut what was left half written beside a recording, and say that it ends there; nothing if somebody writes it. A
+    file that has nothing whole goes.
 
     Raises:
         StoreError: it cannot be written.
@@ -203,7 +204,13 @@ def recover_tracks(store: Store, video: str) -> None:
         with store.opened(path, os.O_RDWR) as file:
             if not is_left(file):
                 return
-            with closing(TrackFile(path, os.dup(file), head_of(next(records_in(file), None)))) as own:
+            first = next(records_in(file), None)
+            if first is None:
+                *folders, name = path.split("/")
+                with store.folder(*folders) as folder:
+                    os.unlink(name, dir_fd=folder)
+                return
+            with closing(TrackFile(path, os.dup(file), head_of(first))) as own:
                 own.finish()
     except FileNotFoundError:
         return

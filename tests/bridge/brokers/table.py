@@ -7,11 +7,13 @@ from pathlib import Path
 
 from tests.bridge.brokers.harness import BrokerHarness
 from tests.bridge.brokers.kafka import KafkaHarness
+from tests.bridge.brokers.mqtt import MqttHarness
 from tests.bridge.brokers.nats import NatsHarness
 from tests.bridge.brokers.redis import RedisHarness
 
 BROKERS: dict[str, Callable[[Path], BrokerHarness]] = {
     "kafka": KafkaHarness,
+    "mqtt": MqttHarness,
     "nats": NatsHarness,
     "redis": RedisHarness,
 }

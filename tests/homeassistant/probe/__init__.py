@@ -9,7 +9,7 @@ from homeassistant.helpers import device_registry, entity_registry
 
 
 async def async_setup(hass, config):
-    path, changes = config["lookout_probe"]["socket"], []
+    path, changes, told = config["lookout_probe"]["socket"], [], []
 
     @callback
     def note(event):
@@ -18,11 +18,12 @@ async def async_setup(hass, config):
             changes.append([new.entity_id, old and old.state, new.state, new.attributes.get("id")])
 
     async def answer(_reader, writer):
-        writer.write(json.dumps(await found(hass, changes), default=str).encode())
+        writer.write(json.dumps({**await found(hass, changes), "told": told}, default=str).encode())
         await writer.drain()
         writer.close()
 
     hass.bus.async_listen("state_changed", note)
+    hass.bus.async_listen("lookout_told", callback(lambda event: told.append(dict(event.data))))
     await asyncio.start_unix_server(answer, path)
     return True
 

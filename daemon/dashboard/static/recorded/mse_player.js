@@ -1,5 +1,6 @@
 // Plays stored fragments of one source as they lie on the disk, by Media Source Extensions. It seeks to the picture of
 // a moment, keeps some of what follows in the buffer, and knows which picture is shown.
+import { isToCome } from "../frames.js";
 import { Appended, shownAt, timeWithin } from "./appended.js";
 import { MediaBuffer, plays } from "./buffer.js";
 import { batchAfter, groupOf, indexOf } from "./goals.js";
@@ -109,7 +110,7 @@ export class MsePlayer {
   watch() {
     this.video.requestVideoFrameCallback((_, { mediaTime }) => {
       if (this.closed) return;
-      this.tell(mediaTime);
+      this.tell(isToCome(this.video, mediaTime) ? this.video.currentTime : mediaTime);
       this.watch();
     });
   }
