@@ -8,6 +8,8 @@ the messages go one by one instead. `Nats-Msg-Id` lets the server drop a message
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 import threading
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -58,6 +60,7 @@ class NatsConnection:
         self._reason: str | None = None  # the connection is lost
         self._answers: dict[str, asyncio.Future[Msg]] = {}
         self._client: Client | None = None
+        self._latest: Exception | None = None
         self._inbox, self._sent = "", 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"nats-{target.name}", daemon=True)
@@ -131,7 +134,8 @@ class NatsConnection:
             try:
                 await client.connect(**self._options(place, name))
             except (NatsError, OSError, asyncio.TimeoutError, ValueError) as error:
-                failures.append(f"{place.shown}: {_said(error)}")
+                failures.append(f"{place.shown}: {_said(self._latest or error)}")
+                self._latest = None
                 await _close(client)
                 continue
             self._client = client
@@ -158,7 +162,8 @@ class NatsConnection:
         }  # fmt: skip
 
     async def _on_error(self, error: Exception) -> None:
-        """Not to the log of the library; what fails says so itself."""
+        """Not to the log of the library. It says more than what the library raises in the end."""
+        self._latest = error
 
     async def _on_closed(self) -> None:
         if self._client is not None:  # otherwise it is one that was tried in vain
@@ -305,5 +310,7 @@ def _headers(part: Encoded) -> dict[str, str]:
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno)  # asyncio has words of its own
     text = printable(str(error)).removeprefix("nats: ").strip("'")[:200]
     return text or type(error).__name__
