@@ -72,7 +72,7 @@ class DaemonConfig(Section, frozen=True):
     server_key: str | None = None
     """for CURVE: 40 characters, or the .key file"""
     secret_key_file: Path | None = None
-    """for CURVE: the own key of who asks"""
+    """for CURVE: the key of the one that asks"""
 
 
 class DashboardConfig(Section, frozen=True):

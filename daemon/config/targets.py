@@ -47,7 +47,7 @@ class WhenConfig(Section, frozen=True):
     labels: list[str] | None = None
     """of events: such as [person, car]"""
     events: list[str] | None = None
-    """of events: what happened, such as [zone.entered, line.crossed], or [zone] for all of a kind"""
+    """of events: such as [zone.entered, line.crossed], or [zone] for all of a kind"""
     attributes: list[str] | None = None
     """of events: NAME or NAME=VALUE; one of them is enough"""
     active: str | None = None
@@ -74,7 +74,7 @@ class TargetBase(Section, frozen=True, kw_only=True):
     """which events: {kinds: [event, status], sources: [door], rules: [porch], labels: [person], events: [zone.entered],
     attributes: [colour=red], active: "22:00-06:00"}"""
     stale_s: Annotated[float, msgspec.Meta(ge=1, le=31_536_000)] | None = None
-    """what is older is not told any more, and counted as stale; null: however late"""
+    """records that are older are not told any more, and counted as stale; null: however late"""
 
     @property
     def wants_pictures(self) -> bool:
