@@ -136,7 +136,8 @@ def _tell(target: TargetConfig) -> Iterator[tuple[str, str | None]]:
         yield "connect", str(error)
         return
     try:
-        for delivery in samples(target, drawn_picture if target.wants_pictures else None):
+        now = SystemClock().utc_ns()
+        for delivery in samples(target, drawn_picture if target.wants_pictures else None, now):
             kind = delivery.record.kind
             try:
                 results = connection.deliver([delivery])

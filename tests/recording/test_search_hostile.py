@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,10 @@ def _needles(count: int, polygons: int) -> dict[str, Any]:
         zigzag = [[place * 15 + number + place % 2 * 4000 + 1, 9000 if place % 2 else 2] for place in range(count)]
         found.append([*zigzag, [count * 15 + number, 1], [number + 1, 1]])
     return {"type": "zone", "name": "comb", "polygons": found, "frame_size": [9999, 9999]}
+
+
+def _says(end: socket.socket, words: bytes) -> bool:
+    return words in end.recv(65536)
 
 
 def _nested(depth: int) -> bytes:
@@ -175,7 +180,7 @@ def test_a_token_that_says_it_is_many_leaves_places_to_others(process: PlaybackP
         first, second = (stack.enter_context(closing(ask(VIEW, viewer))) for viewer in ("ann", "bob"))
         for viewer, words in (("ann", b"1 of yours"), ("cy", b"2 of this token")):
             refused = stack.enter_context(closing(ask(VIEW, viewer)))
-            wait_until(lambda refused=refused, words=words: words in refused.recv(65536), "it is refused")
+            wait_until(partial(_says, refused, words), "it is refused")
         other = stack.enter_context(closing(ask(OPERATE, "ann")))
         for end in (first, second, other):
             end.sendall(b"}")
