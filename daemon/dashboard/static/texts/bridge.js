@@ -10,7 +10,7 @@ export const bridgeTexts = {
   feeds: "Where it hears", daemon: "Daemon", events: "Events", filled: "Filled in from the journal", lost: "Lost",
   spool: "Spool", waiting: "Records in it",
   states: { up: "Up", connecting: "Connecting", away: "Away", gone: "Gone for good", off: "Cannot be used" },
-  causes: { stale: "too old", refused: "refused", spool_full: "no room in the spool", disk: "the spool's disk", removed: "the target was removed" },
+  causes: { stale: "too old", refused: "refused", spool_full: "no room in the spool", disk: "the spool's disk" },
   repeated: (n) => `${plural(n, "record", "records")} sent again`,
   oldest: (long) => `the oldest for ${long}`,
   leftOut: ({ filtered, thinned }) => (thinned ? `${filtered} not wanted, ${thinned} too soon after another` : `${filtered} not wanted`),
