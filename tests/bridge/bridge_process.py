@@ -9,7 +9,8 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -90,6 +91,10 @@ class BridgeProcess:
         return row
 
 
+def _has_moved(before: int, row: Mapping[str, Any]) -> bool:
+    return row["delivered"] > before or not row["spooled"]
+
+
 def endure(
     folder: Path, broker: BrokerHarness, *, events: int, kills: int, restarts: int, seed: int
 ) -> tuple[Sequence[str], Sequence[str]]:
@@ -121,7 +126,7 @@ def endure(
                     broker.start()
                 told.join()
                 before = (bridge.wait_until(lambda row: row["state"] == "up"))["delivered"]
-                bridge.wait_until(lambda row, before=before: row["delivered"] > before or not row["spooled"])
+                bridge.wait_until(partial(_has_moved, before))
                 if place % _READ_EVERY == 0:
                     broker.read()  # one that keeps little is read in time
             source.emit(max(0, early + events - len(source.events)))

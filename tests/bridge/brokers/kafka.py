@@ -71,7 +71,9 @@ class KafkaHarness:
             while len(self._read) < end:
                 (message,) = consumer.consume(1, timeout=30)
                 assert message.error() is None, message.error()
-                self._read.append((dict(message.headers()), message.key(), message.value()))
+                headers, key, value = dict(message.headers() or ()), message.key(), message.value()
+                assert key is not None and value is not None  # noqa: PT018 - both are always there
+                self._read.append((headers, key, value))  # type: ignore[arg-type]
             return list(self._read)
         finally:
             consumer.close()
