@@ -57,7 +57,7 @@ class FigureBox:
             self._waiting[key] = waiting
 
     def take(self, now_ns: int) -> list[Figure]:
-        """Those that are due. A message that cannot be read, or is of a former owner of its source, counts as failed."""
+        """Those that are due. A message that cannot be read, or is of a former owner of its source, has failed."""
         with self._lock:
             due = [key for key in self._waiting if self._next_ns.get(key, 0) <= now_ns]
             for key in due:

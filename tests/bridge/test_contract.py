@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from time import sleep
 
 import pytest
 from msgspec import structs
@@ -60,13 +59,15 @@ def test_records_arrive_in_order_and_whole(broker: BrokerHarness) -> None:
 
 def test_a_broker_that_is_killed_has_what_it_confirmed_and_gets_the_rest(broker: BrokerHarness) -> None:
     rows = deliveries(30 * WINDOW, padding=500)
-    confirmed, failure = 0, list[AwayError]()
+    confirmed, failure, is_under_way = 0, list[AwayError](), threading.Event()
 
     def deliver(connection: Connection) -> None:
         nonlocal confirmed
         try:
             for begin in range(0, len(rows), WINDOW):
                 confirmed += len(connection.deliver(rows[begin : begin + WINDOW]))
+                if confirmed >= 2 * WINDOW:
+                    is_under_way.set()
         except AwayError as error:
             confirmed += len(error.settled)
             failure.append(error)
@@ -74,8 +75,7 @@ def test_a_broker_that_is_killed_has_what_it_confirmed_and_gets_the_rest(broker:
     with closing(opened(broker.target())) as connection:
         thread = threading.Thread(target=deliver, args=(connection,))
         thread.start()
-        while confirmed < 2 * WINDOW and thread.is_alive():
-            sleep(0.001)
+        is_under_way.wait(60)
         broker.kill()
         thread.join(60)
     assert not thread.is_alive()
