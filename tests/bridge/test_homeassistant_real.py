@@ -137,7 +137,7 @@ class World:
             "model": {"path": str(DEMO_MODEL), "backend": "fake"},
             "sources": [{"id": name, **drawn} for name in cameras],
             "tracking": {"enabled": True},
-            "http": {"enabled": True, "port": self._http},
+            "http": {"enabled": True, "port": self._http, "token": "t0ken-of-this-test"},
             "events": {"journal": str(folder / "journal.sqlite"), "snapshots": {"folder": str(folder / "pictures")}},
             "monitor": {"interval_s": 1},
             "bridge": {"spool": str(folder / "spool.sqlite"), "targets": [target]},

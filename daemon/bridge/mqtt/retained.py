@@ -20,7 +20,7 @@ from daemon.bridge.targets.opening import Memory
 log = structlog.get_logger(__name__)
 _KEY = "topic "  # of the memory, before the topic
 _AT_ONCE = 50  # on their way, so that events find room
-_ROUNDS, _ROUND_S = 10, 0.01
+_ROUNDS, _ROUND_S = 20, 0.01
 
 
 class About(msgspec.Struct, frozen=True):
