@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -25,12 +26,36 @@ from daemon.peers.api import AwayError, DaemonApi
 from daemon.peers.link import Arrived, Link
 from daemon.system.stop_token import StopToken
 from lookoutd.epochs import Epochs
-from lookoutd.messages import Clip, Event, Message, Metrics, decode, topic
+from lookoutd.messages import Clip, Counts, Event, Message, Metrics, decode, topic
 
 log = structlog.get_logger(__name__)
 _KINDS = ("status", "events", "counts", "metrics", "clips", "stores")
 _CATCH_UP_NS = 10_000_000_000  # between two looks at the journal
+_AT_ONCE, _ROOM_S = 500, 2.0  # records of the journal, and the wait until the disk has them
 _PLACE = "place"
+
+
+@dataclass
+class _Progress:
+    """
+    Attributes:
+        is_behind: the journal may have events that did not come.
+        is_held: the spool has no room for them, so events of the wire wait in the journal as well.
+        is_unheard: the journal did not answer, which was said.
+        wants_counts: they are to be asked for.
+        looked_ns, gaps_ns: monotonic time of the last look at the journal, and at what recordings lack.
+    """
+
+    is_behind: bool = True
+    is_held: bool = False
+    is_unheard: bool = False
+    wants_counts: bool = True
+    looked_ns: int = 0
+    gaps_ns: int = 0
+
+
+class _AllCounts(msgspec.Struct):
+    counts: list[Counts]
 
 
 class Feed:
@@ -61,7 +86,7 @@ class Feed:
         place = spool.texts.get(self._owner, _PLACE)
         self._intake = EventIntake(address.name, JournalPages(self._api), _decoded(place), clock, self._ending)
         self._state: tuple[LinkState, str | None] = "connecting", None
-        self._is_behind, self._looked_ns, self._gaps_ns = True, 0, 0
+        self._progress = _Progress()
         self._clips = ClipIntake(address.name, clock)
         self._told = self._unreadable = 0
         self._link = Link(address, clock, _KINDS, self._take, self._on_state)
@@ -71,6 +96,9 @@ class Feed:
         return f"feed/{self.name}"
 
     def start(self) -> None:
+        if not self._api.exists:
+            text = "the daemon's HTTP API is not known, or there is no token for it: gaps on the wire cannot be filled"
+            log.warning(text, daemon=self.name)
         self._link.start()
 
     def show_to(self, figures: Sequence[FigureBox]) -> None:
@@ -81,11 +109,23 @@ class Feed:
     def tick(self) -> None:
         """Once a second or so; may take seconds, while the daemon's API does not answer."""
         now = self._clock.monotonic_ns()
-        if self._state[0] == "up" and (self._is_behind or now - self._looked_ns > _CATCH_UP_NS):
+        if self._state[0] == "up" and (self._progress.is_behind or now - self._progress.looked_ns > _CATCH_UP_NS):
             self._catch_up(now)
-        if self._state[0] == "up" and self._api.exists and now - self._gaps_ns > INTERVAL_S * 1e9:
-            self._gaps_ns = now
+        if self._state[0] == "up" and self._progress.wants_counts and self._api.exists:
+            self._ask_counts()
+        if self._state[0] == "up" and self._api.exists and now - self._progress.gaps_ns > INTERVAL_S * 1e9:
+            self._progress.gaps_ns = now
             self._look_at_recordings()
+
+    def _ask_counts(self) -> None:
+        """The wire tells them after a change, and now and then."""
+        try:
+            answer = self._api.request("GET", "counts")
+            for counts in msgspec.json.decode(answer.body, type=_AllCounts).counts if answer.status == 200 else ():
+                self._states.on_message(self.name, counts)
+            self._progress.wants_counts = False
+        except (AwayError, msgspec.MsgspecError) as error:
+            log.debug("counts are not known now", daemon=self.name, reason=str(error))
 
     def _look_at_recordings(self) -> None:
         """Stores tell of changes alone, and nothing tells of gaps."""
@@ -121,7 +161,7 @@ class Feed:
         self._states.on_daemon(self.name, state == "up", reason)
         self._notices.on_daemon(self.name, state == "up", reason)
         if state == "up":
-            self._is_behind = True
+            self._progress.is_behind = self._progress.wants_counts = True
         else:
             with self._guard:
                 self._intake.on_away()
@@ -156,7 +196,8 @@ class Feed:
         self._states.on_message(self.name, message)
         self._notices.on_message(self.name, message)
         if isinstance(message, Event):
-            yield from self._intake.take(message)
+            if not self._progress.is_held:  # else the journal gives it in its turn
+                yield from self._intake.take(message)
         elif isinstance(message, Clip):
             yield from self._clips.take(message)
         elif isinstance(message, Metrics):
@@ -165,26 +206,37 @@ class Feed:
     # ---------------------------------------------------------------------------------------------------------------
 
     def _catch_up(self, now: int) -> None:
-        self._looked_ns = now
+        """Page by page: a slow disk takes what it can, and the journal keeps the rest."""
+        progress = self._progress
+        progress.looked_ns = now
         with self._guard:
             before, entries = self._intake.place, list[Entry]()
             try:
                 for entry in self._intake.catch_up():
                     entries.append(entry)
-                self._is_behind = False
+                    if len(entries) < _AT_ONCE:
+                        continue
+                    before, entries = self._append(entries, before), []
+                    progress.is_held = not self._spool.await_room(_ROOM_S, self._ending)
+                    if progress.is_held:
+                        return
+                progress.is_behind = progress.is_held = progress.is_unheard = False
             except AwayError as error:
-                log.debug("the journal does not answer now", daemon=self.name, reason=str(error))
+                if not progress.is_unheard:
+                    log.warning("the journal does not answer", daemon=self.name, reason=str(error))
+                progress.is_unheard, progress.is_held = True, False
             finally:
                 self._append(entries, before)
 
-    def _append(self, entries: Sequence[Entry], before: Place | None) -> None:
-        """Records and the place of their last event are on disk together, or not at all."""
+    def _append(self, entries: Sequence[Entry], before: Place | None) -> Place | None:
+        """Records and the place of their last event are on disk together, or not at all; returns that place."""
         place = self._intake.place
         if place is not None and place != before:
             text = msgspec.json.encode(place).decode()
             self._spool.append(entries, [Text(self._owner, _PLACE, text)])
         elif entries:
             self._spool.append(entries)
+        return place
 
 
 def _decoded(text: str | None) -> Place | None:

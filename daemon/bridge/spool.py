@@ -95,6 +95,14 @@ class Spool:
         if is_failing:
             self._tell()
 
+    def await_room(self, seconds: float, ending: StopToken) -> bool:
+        """Whether memory has room for as many records as it may keep, after so long at most."""
+        until = self._clock.monotonic_ns() + round(seconds * 1e9)
+        while len(self._records) > MAX_IN_MEMORY // 2:
+            if self._clock.monotonic_ns() > until or self._clock.wait(ending, _PAUSE_S):
+                return False
+        return True
+
     def keep(self, text: Text) -> None:
         """Keep a text, soon on disk."""
         self.texts.keep([text])

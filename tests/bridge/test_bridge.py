@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.bridge import spool
+from daemon.bridge import feed, spool
 from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.worker import WINDOW
 from daemon.errors import ConfigError
@@ -337,3 +337,29 @@ def test_a_loop_mount_that_hangs_holds_up_no_delivery_and_no_stop(tmp_path: Path
             source.emit(5)
             rig.wait_until(lambda: rig.account("all").delivered >= 60)
         assert [*dict.fromkeys(rig.receivers["all"].numbers)] == _numbers(source)
+
+
+def test_a_long_absence_overflows_no_memory_while_the_disk_is_slow(
+    tmp_path: Path, source: EventSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal keeps what the disk has not taken yet."""
+    monkeypatch.setattr(spool, "MAX_IN_MEMORY", 100)
+    monkeypatch.setattr(feed, "_AT_ONCE", 50)
+    rig = Rig(tmp_path, source, [{"name": "all"}])
+    with rig:
+        rig.wait_until(rig.is_following)
+        rig.bridge.stop()
+        source.emit(700)
+        rig.bridge = rig._made()
+        file = rig.bridge._spool._file
+        assert file is not None
+        with file._db.reading() as db:  # the disk takes nothing more
+            db.execute("PRAGMA max_page_count = 1")
+        rig.bridge.start()
+        rig.wait_until(lambda: rig.bridge.report().spool.failure and rig.account("all").received >= 100)
+        source.emit(5)
+        with file._db.reading() as db:
+            db.execute("PRAGMA max_page_count = 1000000")
+        rig.wait_until(lambda: rig.account("all").spooled == 0 and rig.account("all").received == 705)
+        assert not rig.account("all").dropped
+    assert rig.receivers["all"].numbers == _numbers(source)

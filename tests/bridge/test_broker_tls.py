@@ -47,7 +47,7 @@ def test_redis(certificates: Certificates, strangers: Certificates, tmp_path: Pa
             assert list(connection.deliver(deliveries(3))) == [None] * 3
         with pytest.raises(AwayError, match=r"(?i)certificate"):
             opened(RedisTarget(**given, **{**_files(certificates), "ca_file": strangers.ca}))
-        with pytest.raises(AwayError, match=r"(?i)certificate|violation of protocol|closed|reset"):
+        with pytest.raises(AwayError, match=r"(?i)certificate|unknown.ca|violation of protocol|closed|reset"):
             opened(RedisTarget(**given, **{**_files(strangers), "ca_file": certificates.ca}))
         missing = tmp_path / "missing.pem"
         with pytest.raises(AwayError, match=r"ca_file: .* cannot be read: No such file"):
