@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import msgspec
 import structlog
 
-from daemon.bridge.journal_pages import JournalPages, NoJournalError
+from daemon.bridge.journal_pages import Page
 from daemon.bridge.messages import Loss
 from daemon.bridge.records import Entry
 from daemon.clock import Clock
-from daemon.peers.api import AwayError
-from daemon.system.stop_token import StopToken
 from lookoutd.messages import Event
 
 log = structlog.get_logger(__name__)
-_BEHIND_S = 2.0  # the journal writes an event a moment after it was published
-_ASK_S = 0.05
-_TRIES, _TRY_S = 5, 0.5  # of an API that does not answer, before what it may have is given up
+_MOST_HELD = 500  # events; later ones are read from the journal
+_BEHIND_NS = 2_000_000_000  # the journal writes an event a moment after it was published
+_PATIENCE_NS = 60_000_000_000  # of a journal that does not answer
 
 
-class Place(msgspec.Struct):
+class Place(msgspec.Struct, frozen=True):
     """How far a daemon's events are passed on.
 
     Attributes:
@@ -34,127 +33,135 @@ class Place(msgspec.Struct):
 
 
 class EventIntake:
-    """One thread uses it.
+    """Events come from the wire, and where numbers are missing, from pages of the journal: until those are read, events
+    of the wire are held. One thread at a time uses it.
 
     Args:
         place: of the last run; None at the very first, which begins with what comes from now on.
-        ending: ends waits.
 
     Attributes:
         place: None until the first event or answer of the journal.
+        has_journal: the daemon may be asked for what is missing.
+        is_held: the journal comes first.
         events, filled, lost: see `daemon.bridge.report.FeedReport`.
     """
 
-    def __init__(
-        self, daemon: str, journal: JournalPages, place: Place | None, clock: Clock, ending: StopToken
-    ) -> None:
-        self._daemon, self._journal, self._clock, self._ending = daemon, journal, clock, ending
-        self._has_journal = journal.exists
-        self._was_away = True
-        self.place = place
+    def __init__(self, daemon: str, place: Place | None, clock: Clock, *, has_journal: bool) -> None:
+        self._daemon, self._clock = daemon, clock
+        self.place, self.has_journal, self.is_held = place, has_journal, False
+        self._held: deque[Event] = deque()
+        self._has_more = self._was_away = True
+        self._held_ns = 0
         self.events = self.filled = self.lost = 0
 
+    # --- the wire --------------------------------------------------------------------------------------------------
+
     def take(self, event: Event) -> Iterator[Entry]:
-        """An event of the wire, with those that are missing before it."""
-        place = self.place
-        if place is None:
-            self.place = place = Place(event.instance, event.number - 1)
-        if event.instance != place.instance and event.number <= place.number:
-            log.warning("a daemon's numbers begin anew: its state was lost", daemon=self._daemon, number=event.number)
-            self.place = place = Place(event.instance, event.number - 1)
-        if event.number <= place.number:
+        """An event of the wire."""
+        place = self._place_before(event)
+        if not self.is_held and event.number > place.number + 1 and self.has_journal:
+            self.hold()
+        if self.is_held:
+            if len(self._held) < _MOST_HELD:
+                self._held.append(event)
+            else:
+                self._has_more = True
             return
-        if event.number > place.number + 1 or event.instance != place.instance:
-            yield from self._fill(event.number)
         yield from self._passed_on(event)
         self._was_away = False
 
-    def catch_up(self) -> Iterator[Entry]:
-        """Events that the journal has and the wire has not given: after a connection, and now and then.
+    def skip(self, event: Event) -> None:
+        """An event of a former owner of its source: it is told by nobody, and it is no gap."""
+        if not self.is_held and self.place is not None and event.number == self.place.number + 1:
+            self.place = Place(event.instance, event.number)
 
-        Raises:
-            AwayError: the journal does not answer now.
+    def on_away(self, *, has_journal: bool) -> None:
+        """The connection is lost; the next one may find a journal."""
+        self._was_away, self.has_journal = True, has_journal
+
+    # --- the journal -----------------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Take events from the journal first."""
+        if not self.is_held:
+            self.is_held, self._has_more, self._held_ns = True, False, self._clock.monotonic_ns()
+
+    def begin(self, newest: Page) -> None:
+        """At the very first: pass on what is newer than all that is written."""
+        if self.place is None:
+            self.place = Place(newest.events[-1].instance if newest.events else "", newest.next)
+
+    def may_lack(self, page: Page) -> bool:
+        """The page begins with another run: the journal may have removed events before it."""
+        place = self.place
+        if place is None or not page.events or not place.instance:
+            return False
+        return page.events[0].instance != place.instance and page.events[0].number > place.number + 1
+
+    def take_page(self, page: Page, before: Page | None = None) -> Iterator[Entry]:
+        """The next events of the journal, and of the last page those of the wire that were held.
+
+        Args:
+            before: the newest event up to the place, where `may_lack`; the journal has removed some if it is another.
         """
-        if not self._has_journal:
-            return
-        try:
-            if self.place is None:
-                newest = self._journal.newest()
-                instance = newest.events[-1].instance if newest.events else ""
-                self.place = Place(instance, newest.next)
-                return
-            yield from self._read(None)
-        except NoJournalError:
-            self._has_journal = False
-
-    def on_away(self) -> None:
-        """The connection is lost."""
-        self._was_away, self._has_journal = True, self._journal.exists
-
-    def _fill(self, before: int) -> Iterator[Entry]:
-        """The events before this number that the journal has."""
-        for _ in range(_TRIES if self._has_journal else 0):
-            try:
-                yield from self._read(before)
-            except NoJournalError:
-                self._has_journal = False
-            except AwayError as error:
-                reason = str(error)
-                if self._clock.wait(self._ending, _TRY_S):
-                    break
-                continue
-            return
-        else:
-            if self._has_journal:
-                log.warning("events are missing, and the journal does not answer", daemon=self._daemon, reason=reason)
         place = self.place
-        if place and place.instance and self._was_away and not self._has_journal:
-            # Another run may have said something that nobody kept.
-            yield from self._unknown_loss(before, place)
+        if before is not None and place is not None and self.may_lack(page) and not before.ends_at(place.number):
+            yield self._loss(None, place.number + 1, page.events[0].number - 1, "journal")
+        for event in page.events:
+            self.filled += self.place is None or event.number > self.place.number
+            yield from self._passed_on(event)
+        if not page.more:
+            yield from self._release(page.next)
 
-    def _unknown_loss(self, before: int, place: Place) -> Iterator[Entry]:
-        if before > place.number + 1:
-            yield self._loss(None, place.number + 1, before - 1, "wire")
-            self.place = Place("", before - 1)
+    def do_without(self) -> Iterator[Entry]:
+        """The daemon keeps no events, or does not say which."""
+        self.has_journal = False
+        yield from self._release(None)
 
-    def _read(self, before: int | None) -> Iterator[Entry]:
-        """Pages, until the journal has written what is before this number."""
+    @property
+    def has_waited_too_long(self) -> bool:
+        """Events are held, and the journal has not answered for a minute."""
+        return self.is_held and self._clock.monotonic_ns() - self._held_ns > _PATIENCE_NS
+
+    def _release(self, written: int | None) -> Iterator[Entry]:
+        """Pass on what was held.
+
+        Args:
+            written: the number up to which the journal was read; None without a journal.
+        """
+        is_overdue = self._clock.monotonic_ns() - self._held_ns > _BEHIND_NS
+        while self._held:
+            event, place = self._held[0], self.place
+            is_gap = place is not None and event.number > place.number + 1
+            if is_gap and written is not None and written < event.number - 1 and not is_overdue:
+                return  # the journal is a moment behind
+            self._held.popleft()
+            yield from self._passed_on(event)
+        self.is_held, self._has_more = self._has_more and self.has_journal, False
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _place_before(self, event: Event) -> Place:
         place = self.place
-        assert place is not None  # noqa: S101 - both callers have one
-        until = self._clock.monotonic_ns() + round(_BEHIND_S * 1e9)
-        is_first = True
-        while not self._ending.is_set:
-            page = self._journal.after(self.place.number if self.place else 0, before)
-            if is_first and page.events and page.events[0].instance != place.instance and place.instance:
-                yield from self._pruned(page.events[0].number)
-            is_first = is_first and not page.events
-            for event in page.events:
-                self.filled += 1
-                yield from self._passed_on(event)
-            if page.more:
-                continue
-            if before is None or page.next >= before - 1 or self._clock.monotonic_ns() > until:
-                return
-            self._clock.wait(self._ending, _ASK_S)
-
-    def _pruned(self, first: int) -> Iterator[Entry]:
-        """Of another run than the last known event: whether the journal has removed some between them."""
-        place = self.place
-        assert place is not None  # noqa: S101 - the caller has one
-        if first <= place.number + 1:  # nothing can be between them
-            return
-        newest = self._journal.newest(place.number + 1)
-        if not newest.events or newest.events[-1].number != place.number:
-            yield self._loss(None, place.number + 1, first - 1, "journal")
+        if place is None:
+            place = Place(event.instance, event.number - 1)
+        elif event.instance != place.instance and event.number <= place.number and not self.is_held:
+            log.warning("a daemon's numbers begin anew: its state was lost", daemon=self._daemon, number=event.number)
+            place = Place(event.instance, event.number - 1)
+        self.place = place
+        return place
 
     def _passed_on(self, event: Event) -> Iterator[Entry]:
         place = self.place
         if place is not None and event.number <= place.number:
             return
-        if place is not None and event.instance == place.instance and event.number > place.number + 1:
-            count = event.number - place.number - 1
-            cause = "journal" if self._has_journal else "wire"
-            yield self._loss(count, place.number + 1, event.number - 1, cause)
+        if place is not None and event.number > place.number + 1:
+            first, last = place.number + 1, event.number - 1
+            if event.instance == place.instance:
+                yield self._loss(last - first + 1, first, last, "journal" if self.has_journal else "wire")
+            elif not self.has_journal and self._was_away and place.instance:
+                # Either run may have said something that nobody kept.
+                yield self._loss(None, first, last, "wire")
         self.place = Place(event.instance, event.number)
         self.events += 1
         yield Entry("event", self._daemon, event.source, event.id, event.at, msgspec.json.encode(event))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import structlog
@@ -12,7 +13,7 @@ import structlog
 from daemon.bridge.clip_intake import ClipIntake
 from daemon.bridge.event_intake import EventIntake, Place
 from daemon.bridge.figures import FigureBox, Waiting
-from daemon.bridge.journal_pages import JournalPages
+from daemon.bridge.journal_pages import JournalPages, NoJournalError, Page
 from daemon.bridge.notices import NoticeBook
 from daemon.bridge.recording_gaps import INTERVAL_S, read_gaps, read_stores
 from daemon.bridge.records import Entry
@@ -31,7 +32,7 @@ from lookoutd.messages import Clip, Counts, Event, Message, Metrics, decode, top
 log = structlog.get_logger(__name__)
 _KINDS = ("status", "events", "counts", "metrics", "clips", "stores")
 _CATCH_UP_NS = 10_000_000_000  # between two looks at the journal
-_AT_ONCE, _ROOM_S = 500, 2.0  # records of the journal, and the wait until the disk has them
+_ROOM_S = 2.0  # until the disk has the last page
 _PLACE = "place"
 
 
@@ -40,14 +41,12 @@ class _Progress:
     """
     Attributes:
         is_behind: the journal may have events that did not come.
-        is_held: the spool has no room for them, so events of the wire wait in the journal as well.
         is_unheard: the journal did not answer, which was said.
         wants_counts: they are to be asked for.
         looked_ns, gaps_ns: monotonic time of the last look at the journal, and at what recordings lack.
     """
 
     is_behind: bool = True
-    is_held: bool = False
     is_unheard: bool = False
     wants_counts: bool = True
     looked_ns: int = 0
@@ -84,7 +83,8 @@ class Feed:
         self._ending = StopToken()
         self._guard = threading.Lock()  # the link's thread and that of `tick`
         place = spool.texts.get(self._owner, _PLACE)
-        self._intake = EventIntake(address.name, JournalPages(self._api), _decoded(place), clock, self._ending)
+        self._journal = JournalPages(self._api)
+        self._intake = EventIntake(address.name, _decoded(place), clock, has_journal=self._journal.exists)
         self._state: tuple[LinkState, str | None] = "connecting", None
         self._progress = _Progress()
         self._clips = ClipIntake(address.name, clock)
@@ -150,6 +150,10 @@ class Feed:
         """Notices of this daemon, which are counted here."""
         self._told += len(entries)
 
+    def request_stop(self) -> None:
+        """End soon. A second call does nothing."""
+        self._ending.set()
+
     def close(self) -> None:
         self._ending.set()
         self._link.close()
@@ -164,7 +168,7 @@ class Feed:
             self._progress.is_behind = self._progress.wants_counts = True
         else:
             with self._guard:
-                self._intake.on_away()
+                self._intake.on_away(has_journal=self._journal.exists)
 
     def _take(self, batch: Sequence[Arrived]) -> bool:
         with self._guard:
@@ -189,6 +193,8 @@ class Feed:
             return
         owner = getattr(message, "owner", None)
         if owner is not None and not self._epochs.admits(getattr(message, "source", ""), owner):
+            if isinstance(message, Event):
+                self._intake.skip(message)
             return
         yield from self._kept(message)
 
@@ -196,8 +202,8 @@ class Feed:
         self._states.on_message(self.name, message)
         self._notices.on_message(self.name, message)
         if isinstance(message, Event):
-            if not self._progress.is_held:  # else the journal gives it in its turn
-                yield from self._intake.take(message)
+            yield from self._intake.take(message)
+            self._progress.is_behind |= self._intake.is_held
         elif isinstance(message, Clip):
             yield from self._clips.take(message)
         elif isinstance(message, Metrics):
@@ -207,36 +213,58 @@ class Feed:
 
     def _catch_up(self, now: int) -> None:
         """Page by page: a slow disk takes what it can, and the journal keeps the rest."""
-        progress = self._progress
+        progress, intake = self._progress, self._intake
         progress.looked_ns = now
-        with self._guard:
-            before, entries = self._intake.place, list[Entry]()
+        while intake.has_journal and not self._ending.is_set:
+            place = intake.place
             try:
-                for entry in self._intake.catch_up():
-                    entries.append(entry)
-                    if len(entries) < _AT_ONCE:
-                        continue
-                    before, entries = self._append(entries, before), []
-                    progress.is_held = not self._spool.await_room(_ROOM_S, self._ending)
-                    if progress.is_held:
-                        return
-                progress.is_behind = progress.is_held = progress.is_unheard = False
+                page = self._journal.newest() if place is None else self._journal.after(place.number)
+                before = self._journal.newest(place.number + 1) if place is not None and intake.may_lack(page) else None
+            except NoJournalError:
+                self._take_from(intake.do_without)
+                break
             except AwayError as error:
-                if not progress.is_unheard:
-                    log.warning("the journal does not answer", daemon=self.name, reason=str(error))
-                progress.is_unheard, progress.is_held = True, False
-            finally:
-                self._append(entries, before)
+                self._do_without_answer(str(error))
+                return
+            progress.is_unheard = False
+            if place is None:
+                self._take_from(partial(_begun, intake, page))
+                break
+            self._take_from(partial(intake.take_page, page, before))
+            if not page.more:
+                break
+            if not self._spool.await_room(_ROOM_S, self._ending):
+                with self._guard:
+                    intake.hold()
+                return
+        progress.is_behind = intake.is_held
 
-    def _append(self, entries: Sequence[Entry], before: Place | None) -> Place | None:
-        """Records and the place of their last event are on disk together, or not at all; returns that place."""
+    def _do_without_answer(self, reason: str) -> None:
+        if not self._progress.is_unheard:
+            log.warning("the journal does not answer: events wait for it", daemon=self.name, reason=reason)
+        self._progress.is_unheard = True
+        if self._intake.has_waited_too_long:
+            log.error("the journal has not answered for a minute: what only it has is given up", daemon=self.name)
+            self._take_from(self._intake.do_without)
+
+    def _take_from(self, giver: Callable[[], Iterator[Entry]]) -> None:
+        with self._guard:
+            before = self._intake.place
+            self._append([*giver()], before)
+
+    def _append(self, entries: Sequence[Entry], before: Place | None) -> None:
+        """Records and the place of their last event are on disk together, or not at all."""
         place = self._intake.place
         if place is not None and place != before:
             text = msgspec.json.encode(place).decode()
             self._spool.append(entries, [Text(self._owner, _PLACE, text)])
         elif entries:
             self._spool.append(entries)
-        return place
+
+
+def _begun(intake: EventIntake, newest: Page) -> Iterator[Entry]:
+    intake.begin(newest)
+    yield from ()
 
 
 def _decoded(text: str | None) -> Place | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -27,6 +28,23 @@ class Page(msgspec.Struct, frozen=True):
     events: list[Event]
     next: int
     more: bool
+
+    def ends_at(self, number: int) -> bool:
+        """Whether its last event has this number."""
+        return bool(self.events) and self.events[-1].number == number
+
+
+class _RawPage(msgspec.Struct, frozen=True):
+    events: list[msgspec.Raw]
+    next: int
+    more: bool
+
+
+def _readable(rows: Iterable[msgspec.Raw]) -> Iterator[Event]:
+    """Those of a newer daemon may not be; their numbers are missing then."""
+    for row in rows:
+        with suppress(ValueError):
+            yield msgspec.json.decode(row, type=Event)
 
 
 class JournalPages:
@@ -61,6 +79,7 @@ class JournalPages:
         if answer.status != 200:
             raise AwayError(answer.error)
         try:
-            return msgspec.json.decode(answer.body, type=Page)
-        except msgspec.MsgspecError as error:
+            raw = msgspec.json.decode(answer.body, type=_RawPage)
+        except ValueError as error:
             raise AwayError(f"the journal's answer is not as Lookout's: {error}") from error
+        return Page([*_readable(raw.events)], raw.next, raw.more)

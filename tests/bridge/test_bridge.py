@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.bridge import feed, spool
+from daemon.bridge import journal_pages, spool
 from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.worker import WINDOW
 from daemon.errors import ConfigError
@@ -344,7 +344,7 @@ def test_a_long_absence_overflows_no_memory_while_the_disk_is_slow(
 ) -> None:
     """The journal keeps what the disk has not taken yet."""
     monkeypatch.setattr(spool, "MAX_IN_MEMORY", 100)
-    monkeypatch.setattr(feed, "_AT_ONCE", 50)
+    monkeypatch.setattr(journal_pages, "_PAGE", 50)
     rig = Rig(tmp_path, source, [{"name": "all"}])
     with rig:
         rig.wait_until(rig.is_following)
