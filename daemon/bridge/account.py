@@ -20,6 +20,7 @@ class Account(msgspec.Struct):
         cursor: position up to which everything is settled.
         dropped: by cause.
         repeated: records that were sent again before they were confirmed.
+        tried: position of the last record that was sent.
     """
 
     base: int
@@ -29,6 +30,7 @@ class Account(msgspec.Struct):
     thinned: int = 0
     dropped: dict[str, int] = {}
     repeated: int = 0
+    tried: int = 0
 
     def settle(self, position: int, size: int, outcome: str) -> None:
         """Records up to a position are `delivered`, `filtered`, `thinned`, or dropped for this cause."""
@@ -42,9 +44,12 @@ class Account(msgspec.Struct):
         else:
             self.dropped[outcome] = self.dropped.get(outcome, 0) + size
 
-    def repeat(self) -> None:
-        """A record is sent again."""
-        self.repeated += 1
+    def try_at(self, position: int) -> bool:
+        """A record is sent; whether it was before."""
+        is_again = position <= self.tried
+        self.repeated += is_again
+        self.tried = max(self.tried, position)
+        return is_again
 
     def copy(self) -> Account:
         """As it is now."""
@@ -63,10 +68,10 @@ def load(spool: Spool, target: str) -> Account:
         try:
             found = msgspec.json.decode(text, type=Account)
         except msgspec.MsgspecError:
-            found = Account(spool.last, spool.last)
+            found = Account(spool.last + 1, spool.last + 1)
         if found.cursor <= spool.last:
             return found
-    return Account(spool.last, spool.last)
+    return Account(spool.origin, spool.origin)
 
 
 def save(spool: Spool, target: str, account: Account) -> None:
@@ -74,10 +79,10 @@ def save(spool: Spool, target: str, account: Account) -> None:
     spool.keep(Text(owner_of(target), _KEY, msgspec.json.encode(account).decode()))
 
 
-def cursor_on_disk(spool: Spool, target: str) -> int | None:
-    """Where a target begins after a kill; None if it is not on disk yet."""
+def delivered_on_disk(spool: Spool, target: str) -> int:
+    """Records that a target does not get again after a kill; 0 for a target that is not on disk yet."""
     text = spool.texts.on_disk(owner_of(target), _KEY)
-    return None if text is None else msgspec.json.decode(text, type=Account).cursor
+    return 0 if text is None else msgspec.json.decode(text, type=Account).delivered
 
 
 def forget(spool: Spool, target: str) -> int:

@@ -38,7 +38,8 @@ from lookoutd.epochs import Epochs
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0
 _OWNER, _ID, _NOTICES = "bridge", "id", "notices"
-_STOP = {"targets": 3.0, "spool": 1.5}  # seconds
+_STOP = {"targets": 1.2, "interrupted": 0.5, "feeds": 0.3, "spool": 0.8}  # seconds; a child has three
+_RELOAD_S = 3.0  # for a target to end
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Bridge:
             for name in changed:
                 self._running[name].target.request_stop()
             for name in changed:
-                if not self._running.pop(name).target.finish(_STOP["targets"]):
+                if not self._running.pop(name).target.finish(_RELOAD_S):
                     log.warning("a target does not end: it is left behind", target=name)
             self._config = msgspec.structs.replace(self._config, targets=config.targets)
             self._forget_removed()
@@ -134,20 +135,21 @@ class Bridge:
                 return True
             self._ending.set()
         self._pictures.close()
+        targets = [running.target for running in self._running.values()]
+        for feed in self._feeds:
+            feed.request_stop()
+        for target in targets:
+            target.request_stop()
+        overdue = self._finished(targets, _STOP["targets"])
+        for target in overdue:
+            target.interrupt()
+        overdue = self._finished(overdue, _STOP["interrupted"])
         for feed in self._feeds:
             feed.close()
-        for running in self._running.values():
-            running.target.request_stop()
-        until = self._clock.monotonic_ns() + round(_STOP["targets"] * 1e9)
-        overdue = [
-            name
-            for name, running in self._running.items()
-            if not running.target.finish(max(0.0, (until - self._clock.monotonic_ns()) / 1e9))
-        ]
         if self._ticker.ident is not None:
             self._ticker.join(_TICK_S)
-        for name in overdue:
-            log.warning("a target does not end: it is left behind", target=name)
+        for target in overdue:
+            log.warning("a target does not end: it is left behind", target=target.config.name)
         return self._spool.close(_STOP["spool"]) and not overdue
 
     def report(self) -> BridgeReport:
@@ -161,6 +163,14 @@ class Bridge:
         )
 
     # ---------------------------------------------------------------------------------------------------------------
+
+    def _finished(self, targets: Sequence[Target], seconds: float) -> list[Target]:
+        """Wait so long for all of them; those that have not ended."""
+        until = self._clock.monotonic_ns() + round(seconds * 1e9)
+        for target in targets:
+            if target.ident is not None:
+                target.join(max(0.0, (until - self._clock.monotonic_ns()) / 1e9))
+        return [target for target in targets if target.is_alive()]
 
     def _known_id(self) -> str:
         known = self._spool.texts.get(_OWNER, _ID)

@@ -20,6 +20,7 @@ class DiskState:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: int | None = None
+        self._damage: Exception | None = None
         self.failure: str | None = None
 
     @contextmanager
@@ -32,6 +33,16 @@ class DiskState:
 
     def fail(self, reason: str) -> None:
         self.failure = reason
+
+    def note_damage(self, error: Exception) -> None:
+        """A reader has found it."""
+        self._damage = error
+
+    def raise_damage(self) -> None:
+        """Once: in the thread that writes."""
+        damage, self._damage = self._damage, None
+        if damage is not None:
+            raise damage
 
     def recover(self) -> bool:
         """It takes something; whether it did not before."""

@@ -16,6 +16,7 @@ from daemon.bridge.spool import Spool
 from daemon.bridge.when import When
 from daemon.config.targets import TargetConfig, WireBase
 
+MOST_READ = 500
 _ALL: frozenset[RecordKind] = frozenset(("event", "status", "clip", "loss"))
 
 
@@ -59,22 +60,27 @@ class Planner:
         self._stale_ns = None if target.stale_s is None else round(target.stale_s * 1e9)
         self._admitted = dict[int, bool]()  # by position: a cooldown is asked once
 
-    def plan(self, account: Account, limit: int) -> list[Step]:
-        """The next steps, in order, `limit` at most.
+    def plan(self, account: Account, limit: int, most: int = MOST_READ) -> list[Step]:
+        """The next steps, in order.
+
+        Args:
+            limit: of records that are to be sent; others cost nothing.
+            most: records that are read.
 
         Raises:
             sqlite3.Error, DamagedError: the spool cannot be read now.
         """
-        records = self._spool.read(account.cursor, limit)
+        records = self._spool.read(account.cursor, most)
         end = account.cursor
         steps: list[Step] = []
         for record in records:
-            if record.position > end + 1:
+            if record.position > end + 1 or limit <= 0:
                 break
             steps.append(self._judged(record))
+            limit -= steps[-1].record is not None
             end = record.position
         begin = records[0].position if records else self._spool.first
-        if not steps and begin > account.cursor + 1:
+        if not steps and limit > 0 and begin > account.cursor + 1:
             steps.append(self._hole(account.cursor + 1, begin - 1))
         for position in [position for position in self._admitted if position <= account.cursor]:
             del self._admitted[position]

@@ -8,9 +8,11 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from daemon.bridge.disk_state import DiskState
@@ -32,6 +34,19 @@ _IDLE_S = 1.0
 _RETRY_S = 2.0  # of a disk that takes nothing
 _UNWRITABLE = (OSError, sqlite3.Error, DamagedError)
 _MIB = 1 << 20
+_FIRST_NS, _LAST_NS = -(1 << 63), (1 << 63) - 1  # that SQLite can hold; a message may say anything
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """
+    Attributes:
+        was_replaced: a damaged one lay there.
+    """
+
+    run: int
+    was_killed: bool = False
+    was_replaced: bool = False
 
 
 class Spool:
@@ -41,9 +56,7 @@ class Spool:
         limit_mib: of records; the oldest go.
 
     Attributes:
-        run: see `daemon.bridge.records.Record`.
         texts: that are kept over restarts.
-        was_killed: the last run did not end in order, so targets may have more than the spool knows.
 
     Raises:
         ConfigError: the file cannot be used, or another bridge uses it.
@@ -62,8 +75,7 @@ class Spool:
         self._listeners: list[Bell] = []
         self._bell, self._ending = Bell(), StopToken()
         self._thread = threading.Thread(target=self._work, name="spool", daemon=True)
-        self.run = clock.utc_ns() // 1_000_000
-        self.was_killed = False
+        self._opened_as = _Opened(clock.utc_ns() // 1_000_000)
         self._lock = Lock(path, "bridge.spool")
         try:
             self._open_first()
@@ -82,9 +94,9 @@ class Spool:
         with self._guard:
             for entry in entries:
                 self._last += 1
-                self._records.append(
-                    Record(self.run, self._last, entry.kind, entry.daemon, entry.source, entry.id, entry.at, entry.body)
-                )
+                at = max(_FIRST_NS, min(entry.at, _LAST_NS))
+                row = entry.kind, entry.daemon, entry.source, entry.id, at, entry.body
+                self._records.append(Record(self.run, self._last, *row))
             self.texts.keep(texts)
             is_failing = self.is_failing
             if is_failing:
@@ -94,6 +106,16 @@ class Spool:
         self._bell.ring()
         if is_failing:
             self._tell()
+
+    @property
+    def run(self) -> int:
+        """See `daemon.bridge.records.Record`."""
+        return self._opened_as.run
+
+    @property
+    def was_killed(self) -> bool:
+        """The last run did not end in order, so targets may have more than the spool knows."""
+        return self._opened_as.was_killed
 
     def await_room(self, seconds: float, ending: StopToken) -> bool:
         """Whether memory has room for as many records as it may keep, after so long at most."""
@@ -125,6 +147,11 @@ class Spool:
         self._bell.ring()
 
     @property
+    def origin(self) -> int:
+        """The position behind which a new target begins; those of a damaged spool are told first that it was."""
+        return 0 if self._opened_as.was_replaced and self._thread.ident is None else self._last
+
+    @property
     def last(self) -> int:
         """Position of the newest record."""
         return self._last
@@ -151,7 +178,12 @@ class Spool:
         if file is None and after < stored:
             return []
         if file is not None and after < stored and not (recent and recent[0].position == after + 1):
-            return [row for row in file.read(after, limit) if row.position <= stored]
+            try:
+                return [row for row in file.read(after, limit) if row.position <= stored]
+            except DamagedError as error:
+                self._disk.note_damage(error)  # the thread replaces the file
+                self._bell.ring()
+                raise
         return [*islice(recent, limit)]
 
     def lost_between(self, first: int, last: int) -> Loss:
@@ -186,20 +218,21 @@ class Spool:
     # --- the thread ------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        while not self._ending.is_set:
+            self._bell.wait(_IDLE_S)
+            self._try_once()
+            self._clock.wait(self._ending, _PAUSE_S if self._disk.failure is None else _RETRY_S)
+        self._try_once(closing=True)
+        if self._file is not None:
+            self._file.close()
+        self._lock.close()
+
+    def _try_once(self, *, closing: bool = False) -> None:
         try:
-            while not self._ending.is_set:
-                self._bell.wait(_IDLE_S)
-                self._run_once()
-                self._clock.wait(self._ending, _PAUSE_S if self._disk.failure is None else _RETRY_S)
-            self._run_once(closing=True)
-        except Exception:
-            log.exception("the spool has failed: records go on from memory alone")
-            self._disk.fail("its thread has failed")
-        finally:
-            if self._file is not None:
-                self._file.close()
-            if self._ending.is_set:
-                self._lock.close()
+            self._run_once(closing=closing)
+        except Exception as error:
+            log.exception("the spool has failed: it is tried again")
+            self._fail(error)
 
     def _run_once(self, *, closing: bool = False) -> None:
         """Write what waits, and remove what nobody needs."""
@@ -209,6 +242,7 @@ class Spool:
         facts = {"open": 0} if closing else {}
         try:
             with self._disk.writing():
+                self._disk.raise_damage()
                 file = self._opened()
                 if records or texts or facts:
                     file.write(records, texts, facts)
@@ -237,7 +271,10 @@ class Spool:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         is_new = self._disk.failure is None
         if isinstance(error, DamagedError):
-            self._replace(error)
+            try:
+                self._replace(error)
+            except OSError as fault:
+                reason = f"{reason}; it cannot be replaced: {fault.strerror}"
         with self._guard:
             self._disk.fail(reason)
             lost = self._forget_beyond_memory()
@@ -252,8 +289,16 @@ class Spool:
         if lost <= 0:
             return 0
         gone, self._records = self._records[:lost], self._records[lost:]
-        self._holes_by_disk.append((gone[0].position, gone[-1].position))
+        self._note_hole(gone[0].position, gone[-1].position)
         return sum(row.position > min(self._needed.values(), default=self._last) for row in gone)
+
+    def _note_hole(self, first: int, last: int) -> None:
+        """Requires the guard. Holes that touch are one, and those that everybody is past are forgotten."""
+        needed = min(self._needed.values(), default=0)
+        holes = [hole for hole in self._holes_by_disk if hole[1] > needed]
+        if holes and holes[-1][1] + 1 == first:
+            first = holes.pop()[0]
+        self._holes_by_disk = [*holes, (first, last)]
 
     def _tell(self) -> None:
         with self._guard:
@@ -264,27 +309,38 @@ class Spool:
     # --- the file --------------------------------------------------------------------------------------------------
 
     def _open_first(self) -> None:
-        remove_leftovers(self._path)
         try:
-            file = self._opened()
-        except DamagedError as error:
-            self._replace(error)
-            file = self._opened()
-        except sqlite3.Error as error:
+            remove_leftovers(self._path)
+            try:
+                self._adopt_first(self._opened())
+            except DamagedError as error:
+                self._replace(error)
+                self._adopt_first(self._opened())
+                self._opened_as = replace(self._opened_as, was_replaced=True)
+                self._tell_replaced()
+        except (sqlite3.Error, DamagedError) as error:
             raise ConfigError(f"bridge.spool: {self._path} cannot be opened: {error}") from error
         except OSError as error:
             raise ConfigError(f"bridge.spool: {self._path} cannot be written: {error.strerror}") from error
+
+    def _adopt_first(self, file: SpoolFile) -> None:
         facts = file.facts()
-        self.run = max(self.run, facts.get("run", 0) + 1)
-        self.was_killed = bool(facts.get("open"))
         self.texts = SpoolTexts(file.texts())
+        run = max(self.run, facts.get("run", 0) + 1)
+        self._opened_as = _Opened(run, was_killed=bool(facts.get("open")))
         self._stored = self._last = file.last
         self._first = file.first
         try:
             file.write((), (), {"run": self.run, "open": 1})
-        except (sqlite3.Error, DamagedError) as error:
+        except sqlite3.Error as error:
             self._disk.fail(str(error))
             log.error("the spool cannot be written", path=str(self._path), reason=str(error))
+
+    def _tell_replaced(self) -> None:
+        """Nobody knows what waited, nor how far targets were."""
+        now = self._clock.utc_ns()
+        loss = Loss(id=f"spool-{self.run}-replaced", daemon="", count=None, at=now, cause="disk")
+        self.append([Entry("loss", "", "", loss.id, now, msgspec.json.encode(loss))])
 
     def _opened(self) -> SpoolFile:
         """The file at the path; one that was removed or moved is begun anew, with all texts."""
@@ -306,7 +362,7 @@ class Spool:
         with self._guard:
             begin = self._records[0].position if self._records else self._last + 1
             if begin > self._first:
-                self._holes_by_disk.append((self._first, begin - 1))
+                self._note_hole(self._first, begin - 1)
             self._first = self._stored = begin
             self._stored -= 1
         file.begin_at(begin)

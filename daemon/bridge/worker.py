@@ -15,7 +15,7 @@ import structlog
 
 from daemon.bridge import account as accounts
 from daemon.bridge.figures import FigureBox
-from daemon.bridge.plan import Cooldown, Planner, Step, settle
+from daemon.bridge.plan import MOST_READ, Cooldown, Planner, Step, settle
 from daemon.bridge.port import AwayError, Connection, Farewell, GoneError
 from daemon.bridge.push.port import Digests
 from daemon.bridge.records import Delivery, Picture, Record
@@ -37,6 +37,7 @@ _PICTURE_S = 1.0
 _IDLE_S = 0.2
 _PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
 _JITTER = 0.2
+_INTERRUPT_S = 0.5
 # Of records that are older, so many or more are one message.
 _LATE_NS, _DIGEST_OF, _DIGEST_MOST = 120_000_000_000, 3, 10_000
 
@@ -111,8 +112,8 @@ class Target(threading.Thread):
         self._told = self._account.copy()  # of one moment, for reports
         self._planner = Planner(config, spool, helpers.cooldown, self._clock.utc_ns)
         # After a kill a window of records may be there already.
-        self._maybe_there = self._account.cursor + (WINDOW if spool.was_killed else 0)
-        self._tried = self._account.cursor
+        self._maybe_there = self._account.cursor + (MOST_READ if spool.was_killed else 0)
+        self._is_left_behind = False
         self._pace = Pace(spool, self._clock)
         self._pause_s = _PAUSE_S
         self._state: tuple[LinkState, int, str | None, float | None] = "connecting", self._clock.utc_ns(), None, None
@@ -136,8 +137,15 @@ class Target(threading.Thread):
         connection = self._connection
         if self.is_alive() and connection is not None:
             connection.close()
-            self.join(1.0)
-        return not self.is_alive()
+            self.join(_INTERRUPT_S)
+        self._is_left_behind = self.is_alive()  # what it still hears would be entered into its successor's account
+        return not self._is_left_behind
+
+    def interrupt(self) -> None:
+        """Have `finish` find it at its end: whatever hangs is closed. Returns at once, or after a second."""
+        connection = self._connection
+        if self.is_alive() and connection is not None:
+            connection.close()
 
     def report(self) -> TargetReport:
         """The account now; any thread."""
@@ -184,7 +192,7 @@ class Target(threading.Thread):
             except Exception as error:
                 log.exception("a target failed: it is connected again", target=self.config.name)
                 reason = f"{type(error).__name__}: {error}"
-            pause = retry_in_s if retry_in_s is not None else self._pause_s * (1 - _JITTER * random.random())  # noqa: S311
+            pause = max(retry_in_s or 0.0, self._pause_s * (1 - _JITTER * random.random()))  # noqa: S311
             self._change("away", reason, pause)
             self._note_oldest()
             self._clock.wait(self._ending, pause)
@@ -214,18 +222,22 @@ class Target(threading.Thread):
 
     def _tell_next(self, connection: Connection) -> bool:
         """Whether a record was settled."""
-        if isinstance(connection, Digests) and self._tell_digest(connection):
-            return True
-        limit = self._allowed()
-        if limit <= 0:
+        try:
+            if isinstance(connection, Digests) and (steps := self._late()):
+                return self._tell_late(connection, steps)
+            limit = self._allowed()
+            steps = self._planner.plan(self._account, limit) if limit > 0 else []
+        except (sqlite3.Error, DamagedError) as error:  # the spool says more of it
+            log.debug("the spool cannot be read now", target=self.config.name, reason=str(error))
             return False
-        steps = self._planner.plan(self._account, limit)
         if not steps:
             self._oldest_at = None
             return False
         before = self._account.cursor
         batch = [self._delivery(step.record) for step in steps if step.record is not None]
         self._oldest_at = batch[0].record.at if batch else None
+        self._pace.spend(len(batch))
+        accounts.save(self._spool, self.config.name, self._account)  # with what is tried
         try:
             results = connection.deliver(batch) if batch else ()
         except (AwayError, GoneError) as error:
@@ -234,20 +246,25 @@ class Target(threading.Thread):
         self._settle(steps, results)
         return self._account.cursor > before
 
-    def _tell_digest(self, connection: Digests) -> bool:
-        """After an outage people get one message for what waited, and not one for each. Whether one was told."""
+    def _late(self) -> list[Step]:
+        """Records that have waited for so long that people get one message for all: see `_tell_late`."""
         late = self._clock.utc_ns() - _LATE_NS
         oldest = self._spool.read(self._account.cursor, 1)
         if not oldest or oldest[0].at > late:
-            return False
-        planned = self._planner.plan(self._account, _DIGEST_MOST)
+            return []
+        planned = self._planner.plan(self._account, _DIGEST_MOST, _DIGEST_MOST)
         steps = [*takewhile(lambda step: step.record is None or step.record.at <= late, planned)]
+        if sum(step.record is not None for step in steps) >= _DIGEST_OF:
+            return steps
+        return [*takewhile(lambda step: step.record is None, steps)]  # the others one by one
+
+    def _tell_late(self, connection: Digests, steps: Sequence[Step]) -> bool:
         records = [step.record for step in steps if step.record is not None]
-        if len(records) < _DIGEST_OF:
-            return False
-        *others, newest = records
-        batch = [self._delivery(record, with_picture=False) for record in others]
-        result = connection.digest([*batch, self._delivery(newest)])
+        result = None
+        if records:
+            batch = [self._delivery(record, with_picture=False) for record in records[:-1]]
+            self._pace.spend(1)
+            result = connection.digest([*batch, self._delivery(records[-1])])
         self._settle(steps, [result] * len(records))
         return True
 
@@ -258,13 +275,12 @@ class Target(threading.Thread):
 
     def _delivery(self, record: Record, *, with_picture: bool = True) -> Delivery:
         picture = self._picture_of(record) if with_picture else None
-        if record.position <= self._tried:
-            self._account.repeat()
-        is_repeated = record.position <= max(self._tried, self._maybe_there)
-        self._tried = max(self._tried, record.position)
+        is_repeated = self._account.try_at(record.position) or record.position <= self._maybe_there
         return Delivery(record, picture, is_repeated)
 
     def _settle(self, steps: Sequence[Step], results: Sequence[str | None]) -> None:
+        if self._is_left_behind:
+            return
         before = self._account.cursor
         settle(self._account, steps, results)
         for reason in [reason for reason in results if reason is not None][:1]:
@@ -272,7 +288,6 @@ class Target(threading.Thread):
         self._told = self._account.copy()
         if self._account.cursor == before:
             return
-        self._pace.spend(self._account.cursor - before)
         self._pause_s = _PAUSE_S
         accounts.save(self._spool, self.config.name, self._account)
         self._spool.need(self.config.name, self._account.cursor)
@@ -281,8 +296,8 @@ class Target(threading.Thread):
         """How many records may be sent now."""
         window = _PICTURED if self.config.wants_pictures and self._pictures else WINDOW
         if not self._spool.is_failing:
-            on_disk = accounts.cursor_on_disk(self._spool, self.config.name)
-            window = min(window, WINDOW - (self._account.cursor - (self._account.base if on_disk is None else on_disk)))
+            told = self._account.delivered - accounts.delivered_on_disk(self._spool, self.config.name)
+            window = min(window, WINDOW - told)
         return min(window, self._pace.allowed())
 
     def _show_figures(self, connection: Connection) -> bool:

@@ -53,6 +53,7 @@ class Database:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, form.mode))
         self._lock = threading.RLock()
         self._db = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
+        self._db.text_factory = _text
         try:
             with damage_found():
                 self._prepare(path, form)
@@ -123,6 +124,11 @@ class Database:
                     db.execute(statement)
                 db.execute(f"PRAGMA application_id = {form.application}")
                 db.execute(f"PRAGMA user_version = {form.version}")
+
+
+def _text(content: bytes) -> str:
+    """Damage may lie in a text, which SQLite does not look into."""
+    return content.decode(errors="replace")
 
 
 def tables_of(db: sqlite3.Connection, path: Path, form: Form) -> int:

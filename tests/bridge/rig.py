@@ -37,6 +37,7 @@ class Receiver:
         records: that were confirmed, in order, repeated ones as well.
         away: refuses connections and deliveries with this reason.
         refuse: a function that says why a record is refused, or None.
+        is_deaf: what hangs is not ended by `close`.
         takes: deliveries that are confirmed before the connection breaks; None for all.
     """
 
@@ -48,7 +49,7 @@ class Receiver:
         self.away: str | None = None
         self.refuse: Callable[[Record], str | None] = lambda _: None
         self.takes: int | None = None
-        self.hangs = threading.Event()
+        self.hangs, self.is_deaf = threading.Event(), False
 
     @property
     def numbers(self) -> list[int]:
@@ -85,9 +86,9 @@ class _Open:
     def deliver(self, batch: Sequence[Delivery]) -> Sequence[str | None]:
         settled: list[str | None] = []
         for delivery in batch:
-            while self._to.hangs.is_set() and not self._closed.wait(0.01):
-                pass
-            if self._closed.is_set():
+            while self._to.hangs.is_set() and (not self._closed.wait(0.01) or self._to.is_deaf):
+                self._closed.wait(0.01)
+            if self._closed.is_set() and not self._to.is_deaf:
                 raise AwayError("closed", settled=settled)
             if self._to.away is not None or self._to.takes == 0:
                 self._to.takes = None

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from daemon.bridge import journal_pages, spool
+from daemon.bridge import bridge, journal_pages, spool
 from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.worker import WINDOW
 from daemon.errors import ConfigError
 from lookoutd.messages import Event
 from tests.bridge.publisher import EventSource
-from tests.bridge.rig import DigestReceiver, Rig
+from tests.bridge.rig import DigestReceiver, Receiver, Rig
 from tests.support.small_disk import small_disk
 
 EVENTS = {"kinds": ["event"]}
@@ -238,7 +238,10 @@ def test_a_damaged_spool_is_replaced_and_another_programs_is_refused(tmp_path: P
     with Rig(tmp_path, source, [{"name": "all"}]) as rig:
         rig.wait_until(rig.is_following)
         source.emit(3)
-        rig.wait_until(lambda: rig.account("all").delivered == 3)
+        rig.wait_until(lambda: rig.account("all").delivered == 4)
+    lost = rig.receivers["all"].records[0].message
+    assert isinstance(lost, Loss)
+    assert (lost.count, lost.cause) == (None, "disk")
     assert path.with_name("spool.sqlite.damaged").exists()
     path.unlink()
     with sqlite3.connect(path) as other:
@@ -363,3 +366,77 @@ def test_a_long_absence_overflows_no_memory_while_the_disk_is_slow(
         rig.wait_until(lambda: rig.account("all").spooled == 0 and rig.account("all").received == 705)
         assert not rig.account("all").dropped
     assert rig.receivers["all"].numbers == _numbers(source)
+
+
+def test_a_target_that_is_left_behind_at_a_reload_enters_nothing_into_its_successors_account(
+    tmp_path: Path, source: EventSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge, "_RELOAD_S", 0.1)
+    with Rig(tmp_path, source, [{"name": "all"}]) as rig:
+        rig.wait_until(rig.is_following)
+        old = rig.receivers["all"]
+        old.hangs.set()
+        old.is_deaf = True
+        source.emit(3)
+        rig.wait_until(lambda: rig.account("all").received == 3)
+        successor = rig.receivers["all"] = Receiver()
+        rig.bridge.reload(rig.config_of([{"name": "all", "stale_s": 3600}]))
+        source.emit(200)
+        rig.wait_until(lambda: rig.account("all").delivered == 203)
+        old.hangs.clear()
+        source.emit(200)
+        rig.wait_until(lambda: rig.account("all").delivered == 403)
+    assert successor.numbers == _numbers(source)
+
+
+def test_records_that_are_left_out_cost_a_phone_no_time(tmp_path: Path, source: EventSource) -> None:
+    rig = Rig(tmp_path, source, [{"name": "phone", "when": {"labels": ["person"]}}])
+    receiver = rig.receivers["phone"] = DigestReceiver()
+    receiver.away = "nothing answers"
+    with rig:
+        rig.wait_until(rig.is_following)
+        source.emit(1500, label="cat", at=time_ns() - 3_600_000_000_000)
+        source.emit(1)
+        rig.wait_until(lambda: rig.account("phone").received == 1501)
+        receiver.away = None
+        rig.wait_until(lambda: rig.account("phone").delivered == 1)
+        assert rig.account("phone").filtered == 1500
+    assert not receiver.digests
+
+
+def test_events_wait_for_a_journal_that_does_not_answer(tmp_path: Path, source: EventSource) -> None:
+    """Of another run as well: a gap is never passed over in silence."""
+    with Rig(tmp_path, source, [{"name": "all"}]) as rig:
+        rig.wait_until(rig.is_following)
+        source.emit(3)
+        rig.wait_until(lambda: rig.account("all").delivered == 3)
+        with source.without_journal():
+            with source.losing():
+                source.emit(4)
+            source.restart()
+            source.emit(2)
+
+            rig.wait_until(lambda: rig.bridge._feeds[0]._progress.is_unheard)
+        rig.wait_until(lambda: rig.account("all").delivered == 9)
+        assert rig.bridge.report().feeds[0].lost == 0
+    assert rig.receivers["all"].numbers == _numbers(source)
+
+
+def test_damage_that_a_target_finds_is_mended(tmp_path: Path, source: EventSource) -> None:
+    with Rig(tmp_path, source, [{"name": "all"}]) as rig:
+        rig.receivers["all"].away = "nothing answers"
+        rig.wait_until(rig.is_following)
+        source.emit(300, label="x" * 2000)
+        rig.wait_until(lambda: rig.account("all").received == 300 and rig.bridge._spool._stored == 300)
+        file = rig.bridge._spool._file
+        assert file is not None
+        with file._db.reading() as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with (tmp_path / "spool.sqlite").open("r+b") as broken:
+            broken.seek(20 * 4096)
+            broken.write(b"\xff" * 40 * 4096)
+        rig.receivers["all"].away = None
+        rig.wait_until(lambda: rig.account("all").spooled == 0)
+        source.emit(3)
+        rig.wait_until(lambda: rig.receivers["all"].numbers[-3:] == _numbers(source)[-3:])
+        assert rig.account("all").received == 303
