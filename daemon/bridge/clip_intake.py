@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
+import structlog
 
 from daemon.bridge.messages import Loss
 from daemon.bridge.records import Entry
 from daemon.clock import Clock
 from lookoutd.messages import Clip
+
+log = structlog.get_logger(__name__)
 
 
 class ClipIntake:
@@ -25,7 +28,8 @@ class ClipIntake:
         self.count = 0
 
     def take(self, clip: Clip) -> Iterator[Entry]:
-        """A message about a clip. No journal has it, so what lies before it and did not come is lost."""
+        """A message about a clip. No journal has it, so what lies before it and did not come is lost. How many clips
+        that are is not known: some messages tell of a beginning, and such a clip is told when it is ready."""
         key = clip.instance, clip.source
         expected = self._next.get(key, clip.index)
         self._next[key] = clip.index + 1
@@ -39,6 +43,7 @@ class ClipIntake:
 
     def _loss(self, clip: Clip, first: int) -> Entry:
         id = f"{self._daemon}-{clip.instance}-clips-{clip.source}-{first}-{clip.index - 1}"
-        now = self._clock.utc_ns()
-        loss = Loss(id=id, daemon=self._daemon, count=clip.index - first, at=now, cause="wire")
+        now, missing = self._clock.utc_ns(), clip.index - first
+        log.warning("messages about clips did not come", daemon=self._daemon, source=clip.source, messages=missing)
+        loss = Loss(id=id, daemon=self._daemon, count=None, at=now, cause="wire")
         return Entry("loss", self._daemon, clip.source, id, now, msgspec.json.encode(loss))

@@ -33,6 +33,7 @@ log = structlog.get_logger(__name__)
 _KINDS = ("status", "events", "counts", "metrics", "clips", "stores")
 _CATCH_UP_NS = 10_000_000_000  # between two looks at the journal
 _ROOM_S = 2.0  # until the disk has the last page
+_COUNTS_NS = 10_000_000_000  # between two questions for counts
 _PLACE = "place"
 
 
@@ -43,12 +44,14 @@ class _Progress:
         is_behind: the journal may have events that did not come.
         is_unheard: the journal did not answer, which was said.
         wants_counts: they are to be asked for.
+        counts_ns: monotonic time before which they are not asked for again.
         looked_ns, gaps_ns: monotonic time of the last look at the journal, and at what recordings lack.
     """
 
     is_behind: bool = True
     is_unheard: bool = False
     wants_counts: bool = True
+    counts_ns: int = 0
     looked_ns: int = 0
     gaps_ns: int = 0
 
@@ -118,12 +121,19 @@ class Feed:
             self._look_at_recordings()
 
     def _ask_counts(self) -> None:
-        """The wire tells them after a change, and now and then."""
+        """The wire tells them after a change, and now and then. The daemon tells its sources first."""
+        progress, now = self._progress, self._clock.monotonic_ns()
+        if now < progress.counts_ns or not self._states.read().knows_all_of(self.name):
+            return
+        progress.counts_ns = now + _COUNTS_NS
         try:
             answer = self._api.request("GET", "counts")
-            for counts in msgspec.json.decode(answer.body, type=_AllCounts).counts if answer.status == 200 else ():
-                self._states.on_message(self.name, counts)
-            self._progress.wants_counts = False
+            if answer.status != 200:
+                raise AwayError(answer.error)
+            for counts in msgspec.json.decode(answer.body, type=_AllCounts).counts:
+                if self._epochs.admits(counts.source, counts.owner):
+                    self._states.on_answer(self.name, counts)
+            progress.wants_counts = False
         except (AwayError, msgspec.MsgspecError) as error:
             log.debug("counts are not known now", daemon=self.name, reason=str(error))
 

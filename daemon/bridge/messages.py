@@ -41,7 +41,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: unique, and the same when it is told again.
         daemon: its name in the bridge; empty where records of several are lost.
-        count: their number; null where it is not known.
+        count: their number; null where it is not known. It never is of clips: their beginnings are lost alike.
         first, last: numbers of the events between which they are; null where they are not known.
         at: UTC ns, when it was found.
         cause: wire (not received and not in the journal), journal (the journal lost or removed them), spool_full, disk.
@@ -55,3 +55,8 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     last: int | None = None
     at: int
     cause: Literal["wire", "journal", "spool_full", "disk"]
+
+    @property
+    def is_of_clips(self) -> bool:
+        """The number of events that the wire has lost is known."""
+        return self.cause == "wire" and self.count is None

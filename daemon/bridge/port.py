@@ -17,7 +17,7 @@ class AwayError(LookoutError):
 
     Args:
         settled: the results of the first deliveries of the batch, as `deliver` returns them.
-        retry_in_s: as the server asks for; None for the usual pause.
+        retry_in_s: as the server asks for; the usual pause is kept as well. None if it asks for none.
     """
 
     def __init__(self, reason: str, *, settled: Sequence[str | None] = (), retry_in_s: float | None = None) -> None:

@@ -99,6 +99,14 @@ class StateBoard:
             elif isinstance(message, Event):
                 self._change(daemon, message.source, last_event=message)
 
+    def on_answer(self, daemon: str, counts: Counts) -> None:
+        """Counts that were asked for. A source that the last metrics of its daemon do not have is left out: its totals
+        are kept when it is removed."""
+        with self._lock:
+            state = self._states.daemons.get(daemon)
+            if state is not None and state.metrics is not None and counts.source in state.metrics.sources:
+                self._change(daemon, counts.source, counts=counts)
+
     def _set_daemon(self, state: DaemonState) -> None:
         self._replace(daemons={**self._states.daemons, state.daemon: state})
 

@@ -18,7 +18,7 @@ from daemon.clock import SystemClock
 from daemon.config.load import load_bridge
 from daemon.config.root import BridgeFile, Config
 from daemon.config.targets import TargetConfig
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, LookoutError
 from daemon.log import logging
 from daemon.peers.addresses import bridged_addresses
 from daemon.redact import Secret
@@ -101,6 +101,7 @@ def test(path: Path, name: str) -> int:
 def _reload(bridge: Bridge, account: BridgeServer | None, path: Path) -> None:
     try:
         config = load_bridge(path)
+        _check_has_targets(config)
         if account is not None:
             account.reload(config.http)
     except ConfigError as error:
@@ -123,7 +124,7 @@ def _trial(target: TargetConfig) -> str | None:
     """Why it cannot be told anything."""
     try:
         open_target(target, _context()).close()
-    except (AwayError, GoneError, ConfigError) as error:
+    except LookoutError as error:
         return str(error)
     return None
 
@@ -132,7 +133,7 @@ def _tell(target: TargetConfig) -> Iterator[tuple[str, str | None]]:
     """The kind of each sample, and why it was not taken."""
     try:
         connection = open_target(target, _context())
-    except (AwayError, ConfigError) as error:
+    except LookoutError as error:
         yield "connect", str(error)
         return
     try:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -19,6 +17,7 @@ from daemon.peers.addresses import DaemonAddress, reachable
 from daemon.peers.api import AwayError, DaemonApi
 from daemon.peers.subscription import subscriber
 from daemon.peers.subscriptions import Subscriptions
+from daemon.peers.wake_pipe import WakePipe
 from daemon.system.stop_token import StopToken
 from lookoutd.messages import topic
 
@@ -28,6 +27,7 @@ _GATHER_S = 0.01  # messages are gathered this long, so that the receiver wakes 
 _IDLE_MS = 1000
 _MAX_BATCH = 1000  # messages
 _ASK_S = 2.0  # between two questions for the endpoint
+_AGAIN_S = 10.0  # after a failure that nobody foresaw, or an endpoint that is none
 _SILENT_S = 90.0  # the daemon's own figures come once a minute at least
 _LATE_S = 10.0  # for figures that are expected, beside two of their intervals
 _APPLY_NS = 1_000_000_000  # between changes of topics for which there was no time
@@ -77,9 +77,7 @@ class Link(threading.Thread):
         self._api = DaemonApi(address)
         self._zmq = zmq.Context()
         self._ending = StopToken()
-        self._wake, self._waker = os.pipe()
-        os.set_blocking(self._wake, False)
-        os.set_blocking(self._waker, False)
+        self._wake = WakePipe()
         self._wanted: Sequence[bytes] = ()  # topics beside the usual; set by any thread
         self._topics = Subscriptions(_KEPT, clock.monotonic_ns())
         self._applied: Sequence[bytes] | None = None  # the last of `_wanted`
@@ -93,7 +91,7 @@ class Link(threading.Thread):
     def want(self, topics: Iterable[bytes]) -> None:
         """Receive these topics beside the usual ones, the most important first; any thread may call it."""
         self._wanted = (*topics,)
-        self._ring()
+        self._wake.ring()
 
     def expect(self, interval_s: float) -> None:
         """The daemon sends its own figures this often; any thread may call it."""
@@ -102,33 +100,36 @@ class Link(threading.Thread):
     def close(self) -> None:
         """End the thread; the context ends with it."""
         self._ending.set()
-        self._ring()
+        self._wake.ring()
         if self.ident is not None:
             self.join(2.0)
         else:
             self._release()
 
     def run(self) -> None:
+        said: str | None = None
         try:
             while not self._ending.is_set:
-                endpoint = self._find_endpoint()
-                if endpoint is not None:
-                    self._serve(endpoint)
-        except Exception as error:
-            log.exception("the connection to a daemon failed", daemon=self._address.name)
-            self._change("away", f"{type(error).__name__}: {error}")
+                try:
+                    endpoint = self._find_endpoint()
+                    if endpoint is not None:
+                        self._serve(endpoint)
+                except Exception as error:
+                    is_known = isinstance(error, ConfigError)
+                    reason = str(error) if is_known else f"{type(error).__name__}: {error}"
+                    if reason != said or self._state == "up":
+                        text = "the connection to a daemon failed: it is tried again"
+                        log.error(text, daemon=self._address.name, reason=reason, exc_info=not is_known)
+                    said = reason
+                    self._batch = []  # what could not be taken would fail again
+                    self._change("away", reason)
+                    self._clock.wait(self._ending, _AGAIN_S)
         finally:
             self._release()
 
     def _release(self) -> None:
         self._zmq.destroy(linger=0)
-        for fd in (self._wake, self._waker):
-            with suppress(OSError):
-                os.close(fd)
-
-    def _ring(self) -> None:
-        with suppress(OSError):  # full: the thread will wake; closed: it has ended
-            os.write(self._waker, b".")
+        self._wake.close()
 
     def _change(self, state: LinkState, reason: str | None) -> None:
         if (state, reason) != (self._state, None) or state == "up":
@@ -159,18 +160,23 @@ class Link(threading.Thread):
     def _serve(self, endpoint: str) -> None:
         """Receive from one endpoint; returns when the daemon publishes elsewhere, and at the end."""
         self.endpoint = endpoint
-        socket, monitor = self._connect(endpoint)
+        with self._zmq.socket(zmq.PAIR) as monitor, subscriber(self._zmq, self._address, _HIGH_WATER) as socket:
+            socket.setsockopt(zmq.LINGER, 0)
+            monitor.setsockopt(zmq.LINGER, 0)
+            self._connect(socket, monitor, endpoint)
+            self._receive_until_moved(socket, monitor, endpoint)
+
+    def _receive_until_moved(self, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], endpoint: str) -> None:
         poller = zmq.Poller()
-        for each in (socket, monitor, self._wake):
+        for each in (socket, monitor, self._wake.end):
             poller.register(each, zmq.POLLIN)
         self._topics, self._applied = Subscriptions(_KEPT, self._clock.monotonic_ns()), None
         self._heard_ns = begun_ns = self._clock.monotonic_ns()
         away_ns: int | None = None
         while not self._ending.is_set:
             came = dict(poller.poll(10 if self._batch else _IDLE_MS))
-            if self._wake in came:
-                with suppress(BlockingIOError):
-                    os.read(self._wake, 4096)
+            if self._wake.end in came:
+                self._wake.drain()
             self._subscribe(socket)
             if monitor in came:
                 away_ns = self._note(monitor, away_ns)
@@ -186,8 +192,6 @@ class Link(threading.Thread):
                 away_ns = now
                 if self._has_moved(endpoint):
                     break
-        socket.close(linger=0)
-        monitor.close(linger=0)
 
     def _has_moved(self, endpoint: str) -> bool:
         try:
@@ -195,19 +199,16 @@ class Link(threading.Thread):
         except AwayError:
             return False
 
-    def _connect(self, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-        socket = subscriber(self._zmq, self._address, _HIGH_WATER)
+    def _connect(self, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], endpoint: str) -> None:
         for kind in self._kinds:
             socket.setsockopt(zmq.SUBSCRIBE, topic(kind))
         name = f"inproc://link-{id(socket)}"
         socket.monitor(name, _EVENTS)
-        monitor = self._zmq.socket(zmq.PAIR)
         monitor.connect(name)
         try:
             socket.connect(endpoint)
         except zmq.ZMQError as error:
             raise ConfigError(f"cannot subscribe to {endpoint}: {error.strerror}") from error
-        return socket, monitor
 
     def _note(self, monitor: zmq.Socket[bytes], away_ns: int | None) -> int | None:
         """Read the monitor; returns since when the daemon is away, None if it is not."""

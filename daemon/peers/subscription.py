@@ -25,5 +25,9 @@ def subscriber(context: zmq.Context[zmq.Socket[bytes]], address: DaemonAddress, 
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _NO_ANSWER_MS)
     socket.setsockopt(zmq.CONNECT_TIMEOUT, _NO_ANSWER_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
-    use_curve(socket, address.server_key, address.secret_key)
+    try:
+        use_curve(socket, address.server_key, address.secret_key)
+    except Exception:
+        socket.close(linger=0)
+        raise
     return socket

@@ -57,6 +57,7 @@ class EventSource:
         http: URL of the journal, which asks for `TOKEN`.
         events: all, in their order, whatever was lost or pruned since.
         pictures: JPEG by the id of an event, at its `snapshot` path.
+        counts: of sources, as the API has them; None while it answers 503.
         requests: paths that were asked for.
     """
 
@@ -64,6 +65,7 @@ class EventSource:
         self.sources = tuple(sources)
         self.events: list[wire.Event] = []
         self.pictures: dict[str, bytes] = {}
+        self.counts: list[wire.Counts] | None = []
         self.requests: list[str] = []
         self._lock = threading.RLock()
         self._index, self._runs = Counter[bytes](), 0
@@ -277,6 +279,10 @@ class _Request(BaseHTTPRequestHandler):
             page = source.page(since, min(_MAX_PAGE, int(query.get("limit", 100))), before)
             body = msgspec.json.encode({"error": "the disk is away"} if page is None else page)
             self._send(503 if page is None else 200, body)
+        elif url.path == "/api/v1/counts":
+            counts = source.counts
+            found_counts = {"error": "the disk is away"} if counts is None else {"counts": counts}
+            self._send(503 if counts is None else 200, msgspec.json.encode(found_counts))
         elif url.path.endswith("/snapshot.jpg") and (found := source.pictures.get(url.path.split("/")[-2])):
             self._send(200, found, "image/jpeg")
         else:

@@ -12,9 +12,12 @@ import pytest
 import yaml
 
 from daemon.cli import invoke
+from daemon.commands.bridge import _reload
 from tests.bridge.publisher import EventSource
+from tests.bridge.rig import Rig
 from tests.support.daemon import wait_until
 from tests.support.ports import free_port
+from tests.support.pushes import HERE, PushServer, Reply
 
 
 def _config(folder: Path, source: EventSource | None = None, **changed: object) -> Path:
@@ -66,6 +69,23 @@ def test_check_says_of_each_target_whether_it_can_be_told_anything(
     assert second.split()[:2] == ["away", "redis"]
     assert "hunter2" not in second
     assert _told(tmp_path / "lines.jsonl") == []
+
+
+def test_check_goes_on_behind_a_server_that_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with PushServer(lambda _: Reply(403)) as server:
+        me = {"name": "me", "type": "telegram", "token": "1:AAE-a_token_of_a_bot", "chat": "1", "allow": HERE}
+        lines = {"name": "lines", "type": "file", "path": str(tmp_path / "lines.jsonl")}
+        config = _config(tmp_path, targets=[{**me, "api": server.url("")}, lines])
+        assert invoke(["bridge", "check", "-c", str(config)]) == 2
+    first, second = capsys.readouterr().out.splitlines()
+    assert "Telegram refuses it: 403" in first
+    assert second.split() == ["lines", "file", "ok"]
+
+
+def test_a_reload_without_targets_is_refused(tmp_path: Path) -> None:
+    with EventSource() as source, Rig(tmp_path, source, [{"name": "lines"}]) as rig:
+        _reload(rig.bridge, None, _config(tmp_path, source, targets=[]))
+        assert [row.name for row in rig.bridge.report().targets] == ["lines"]
 
 
 def test_test_sends_one_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -162,6 +162,15 @@ def test_what_answers_and_is_not_ntfy_confirms_nothing() -> None:
         delivered(ntfy(server), Delivery(event_record()))
 
 
+def test_the_token_that_a_server_repeats_is_not_told() -> None:
+    def echo(asked: Asked) -> Reply:
+        return Reply(400, b'{"error":"no %s at %s"}' % (asked.headers["authorization"].encode(), asked.path.encode()))
+
+    with PushServer(echo) as server:
+        (result,) = delivered(ntfy(server, token=Secret("tk_s3cret")), Delivery(event_record()))
+    assert result == "ntfy at 127.0.0.1 refuses it: 400: no Bearer *** at /***"
+
+
 # --- Telegram --------------------------------------------------------------------------------------------------------
 
 
@@ -219,6 +228,13 @@ def test_a_chat_that_is_not_there_is_refused() -> None:
     with PushServer(Telegram(TOKEN)) as server:
         (result,) = delivered(telegram(server, chat="456"), Delivery(event_record(), Picture(JPEG)))
     assert result == "Telegram refuses it: 400: Bad Request: chat not found"
+
+
+@pytest.mark.parametrize("status", [302, 400, 403])
+def test_a_login_that_is_refused_is_tried_again_later(status: int) -> None:
+    with PushServer(lambda _: Reply(status)) as server, pytest.raises(AwayError, match=str(status)) as caught:
+        telegram(server)
+    assert caught.value.retry_in_s == 60
 
 
 def test_the_token_is_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -318,6 +334,10 @@ def test_clips_and_losses_are_sentences() -> None:
         "The video of door, 23:13:20 to 23:13:32, is ready",
         "12 events of hall are lost: the bridge's spool was full",
     ]
+    unknown = Loss(id="l2", daemon="hall", count=None, at=AT, cause="wire")
+    assert said(record("loss", unknown)) == [
+        "Messages about videos of hall did not arrive. Some videos may not be told"
+    ]
 
 
 def test_a_record_that_cannot_be_read_costs_itself_alone() -> None:
@@ -405,6 +425,12 @@ def test_what_comes_soon_after_another_of_its_source_and_rule_is_left_out() -> N
     ]
     assert admitted(60, *rows) == [True, False, True, True, True, False, False, True]
     assert admitted(0, *rows) == [True] * 8
+
+
+def test_a_clock_that_is_set_back_admits_no_flood() -> None:
+    hour_ago = AT - 3600 * _S
+    rows = [event_record(1), *(event_record(2 + n, at=hour_ago + 20 * n * _S) for n in range(5))]
+    assert admitted(60, *rows) == [True, True, False, False, True, False]
 
 
 def test_changes_of_state_are_never_left_out() -> None:

@@ -32,7 +32,7 @@ class Cooldown:
         last = self._last.get(key)
         if last is not None and abs(record.at - last) < self._ns:
             return False
-        self._last[key] = record.at if last is None else max(last, record.at)
+        self._last[key] = record.at  # also an earlier one: the clock of the machine may have been set back
         self._last.move_to_end(key)
         if len(self._last) > _MOST:
             self._last.popitem(last=False)

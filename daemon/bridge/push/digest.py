@@ -25,6 +25,7 @@ def digest_of(batch: Sequence[Delivery], texts: Texts) -> Said:
         return texts.of(batch[0])
     by_source: dict[str, Counter[str]] = {}
     times, notices, others, lost = list[int](), dict[tuple[str, str, str], Delivery](), 0, 0
+    are_videos_missing = False
     for delivery in batch:
         message = _message(delivery.record)
         if isinstance(message, Event):
@@ -34,7 +35,10 @@ def digest_of(batch: Sequence[Delivery], texts: Texts) -> Said:
         elif isinstance(message, Notice):
             notices[message.daemon, message.about, message.name] = delivery  # the newest
         elif isinstance(message, Loss):
-            lost += message.count or 1
+            if message.is_of_clips:
+                are_videos_missing = True
+            else:
+                lost += message.count or 1
         elif isinstance(message, Clip):
             others += 1
     lines = [*_events(by_source, times, texts)]
@@ -42,13 +46,15 @@ def digest_of(batch: Sequence[Delivery], texts: Texts) -> Said:
         lines.append(f"{_number(others, 'video')}")
     if lost:
         lines.append(f"{_number(lost, 'event')} lost")
+    if are_videos_missing:
+        lines.append("some videos may not be told")
     told = [texts.of(Delivery(delivery.record)).text for delivery in [*notices.values()][-_MOST_NOTICES:]]
     if len(notices) > len(told):
         told.append(f"and {_number(len(notices) - len(told), 'other change')} of state")
     text = "\n".join([*lines, *told]) or f"{_number(len(batch), 'message')} while away"
     newest = next((row.picture.jpeg for row in reversed(batch) if row.picture and row.picture.jpeg), None)
     shown = text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
-    return Said("While away", shown, picture=newest, mood="wrong" if lost else None)
+    return Said("While away", shown, picture=newest, mood="wrong" if lost or are_videos_missing else None)
 
 
 def _events(by_source: dict[str, Counter[str]], times: Sequence[int], texts: Texts) -> list[str]:

@@ -92,6 +92,9 @@ class Texts:
             state = {"ready": "is ready", "failed": "could not be recorded"}.get(message.state, "is being recorded")
             text = f"The video of {value(message.source)}, {begin} to {end}, {state}"
             return Said(_title(message.source), text, click, "wrong" if message.state == "failed" else None)
+        if message.is_of_clips:
+            text = f"Messages about videos of {value(message.daemon)} did not arrive. Some videos may not be told"
+            return Said("Lookout", text, click, "wrong")
         count = "An unknown number of" if message.count is None else f"{message.count}"
         of = f" of {value(message.daemon)}" if message.daemon else ""
         return Said("Lookout", f"{count} events{of} are lost: {_CAUSES[message.cause]}", click, "wrong")

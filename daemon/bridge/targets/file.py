@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 
 from daemon.appended_file import AppendedFile
@@ -12,6 +13,9 @@ from daemon.bridge.records import Delivery, Encoded, Figure
 from daemon.bridge.states import StateBoard
 from daemon.bridge.targets.opening import TargetContext
 from daemon.config.targets import FileTarget
+
+# A pipe whose reader stalls would block for ever.
+_NO_FILE = "the path is no regular file: name a file, or remove what is there"
 
 
 class _Lines:
@@ -40,7 +44,10 @@ class _Lines:
         """Each whole, or none of it: what a full disk has taken of a line is removed."""
         text = b"".join(line.body + b"\n" for line in lines)
         number = self._file.current().fileno()
-        end = os.fstat(number).st_size
+        found = os.fstat(number)
+        if not stat.S_ISREG(found.st_mode):  # it was put there meanwhile
+            raise AwayError(_NO_FILE, settled=settled)
+        end = found.st_size
         try:
             written = os.write(number, text)
         except OSError as error:
@@ -53,6 +60,10 @@ class _Lines:
 def connect(target: FileTarget, context: TargetContext) -> Connection:  # noqa: ARG001 - as all have it
     """See `daemon.bridge.targets.opening.open_target`."""
     try:
-        return _Lines(AppendedFile(target.path), formatter(target.format))
+        file = AppendedFile(target.path)
     except OSError as error:
         raise AwayError(f"{target.path} cannot be opened: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(file.current().fileno()).st_mode):
+        file.close()
+        raise AwayError(f"{target.path}: {_NO_FILE}")
+    return _Lines(file, formatter(target.format))

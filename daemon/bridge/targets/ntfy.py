@@ -41,6 +41,7 @@ class _Ntfy:
     def __init__(self, target: NtfyTarget, clock: Clock, names: Names) -> None:
         self._target, self._clock = target, clock
         secret_of(target.name, "token_file", target.token, target.token_file)  # a mistake is told at once
+        self._token = ""  # of the last request
         self._client = PushClient(target, server_of(target.url.reveal()), names)
 
     def reach(self, limit_s: float) -> None:
@@ -54,7 +55,7 @@ class _Ntfy:
             if not _is_of_picture(answer):
                 self._check(answer)
                 return
-            reason = said_in(answer.content, "error") or "it is too large"
+            reason = self._error(answer) or "it is too large"
             said = said.without_picture(f"ntfy refuses it: {answer.status}, {reason}")
         self._check(self._posted(said, until))
 
@@ -65,6 +66,7 @@ class _Ntfy:
         target, picture = self._target, said.picture
         headers = {"Title": encoded(said.title), "Priority": str(target.priority)}
         token = secret_of(target.name, "token_file", target.token, target.token_file, AwayError)
+        self._token = token or ""
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if said.click:
@@ -79,11 +81,14 @@ class _Ntfy:
         return self._client.exchange(HttpRequest("POST", self._client.server.path, body, headers), until)
 
     def _check(self, answer: HttpAnswer) -> None:
-        topic = self._client.server.path.strip("/")
-        error = said_in(answer.content, "error", topic)
-        check_answer(answer, f"ntfy at {self._client.server.shown}", self._clock.utc_ns(), said=error)
+        who = f"ntfy at {self._client.server.shown}"
+        check_answer(answer, who, self._clock.utc_ns(), said=self._error(answer))
         if answer.is_whole and not said_in(answer.content, "id"):
             raise AwayError(f"what answers at {self._client.server.shown} is not ntfy: is url https://SERVER/TOPIC?")
+
+    def _error(self, answer: HttpAnswer) -> str:
+        """Why it refuses, in a few of its own words; empty if it says nothing."""
+        return said_in(answer.content, "error", self._token, self._client.server.path.strip("/"))
 
 
 def encoded(text: str) -> str:

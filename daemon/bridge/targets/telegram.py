@@ -14,6 +14,7 @@ from daemon.bridge.push.answers import check_answer, said_in
 from daemon.bridge.push.client import PushClient, server_of
 from daemon.bridge.push.names import SYSTEM, Names
 from daemon.bridge.push.people import PeopleConnection
+from daemon.bridge.push.port import RefusedError
 from daemon.bridge.push.texts import Said, Texts
 from daemon.bridge.targets.opening import TargetContext
 from daemon.clock import Clock
@@ -56,12 +57,16 @@ class _Telegram:
     def log_in(self, limit_s: float) -> None:
         """
         Raises:
-            AwayError: nothing answers, or the token is refused.
+            AwayError: nothing answers, what answers is not Telegram, or the token is refused.
+            GoneError: 410.
         """
         answer = self._asked("getMe", b"", {}, monotonic() + limit_s)
         if answer.status in _NO_BOT:
             raise AwayError(f"Telegram refuses the bot's token ({answer.status})", retry_in_s=_LOGIN_RETRY_S)
-        self._check(answer)
+        try:
+            self._check(answer)
+        except RefusedError as error:  # of no record: there is no connection
+            raise AwayError(str(error), retry_in_s=_LOGIN_RETRY_S) from error
 
     def send(self, said: Said, until: float) -> None:
         if said.picture is not None:
