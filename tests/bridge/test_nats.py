@@ -10,12 +10,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nats.js.api import DiscardPolicy, StreamConfig
 
+from daemon.bridge.messages import Loss
 from daemon.bridge.port import AwayError
-from daemon.bridge.records import Delivery
+from daemon.bridge.records import Delivery, Record
 from daemon.bridge.targets.nats_login import credentials_of
 from daemon.config.targets import NatsTarget
 from daemon.redact import Secret
@@ -90,6 +92,14 @@ def test_dots_of_a_source_make_no_further_token(nats: NatsHarness) -> None:
     with closing(opened(nats.target())) as connection:
         assert list(connection.deliver([delivery(1, source="hall.2")])) == [None]
     assert [row.source for row in nats.read()] == ["hall%2E2"]
+
+
+def test_a_loss_of_no_daemon_has_a_subject_all_the_same(nats: NatsHarness) -> None:
+    message = Loss(id="loss-1", daemon="", count=1, first=1, last=1, at=1, cause="spool_full")
+    loss = Record(1, 5, "loss", "", "", "loss-1", 1, msgspec.json.encode(message))
+    with closing(opened(nats.target(subject="lookout.{daemon}.{kind}"))) as connection:
+        assert list(connection.deliver([Delivery(loss)])) == [None]
+    assert nats.ask(lambda js: js.get_last_msg("lookout", "lookout._.loss")).data == loss.body
 
 
 def test_the_password_of_a_file_is_read_at_each_connection(nats: NatsHarness, tmp_path: Path) -> None:
