@@ -6,7 +6,7 @@ import base64
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from nats.js.api import DiscardPolicy, StreamConfig
 from daemon.bridge.messages import Loss
 from daemon.bridge.port import AwayError
 from daemon.bridge.records import Delivery, Record
+from daemon.bridge.targets import nats as nats_target
 from daemon.bridge.targets.nats_login import credentials_of
 from daemon.config.targets import NatsTarget
 from daemon.redact import Secret
@@ -115,6 +116,22 @@ def test_the_second_server_is_used_while_the_first_is_away(nats: NatsHarness) ->
     both = nats.target(servers=[*nats.unreachable().servers, *target.servers])
     with closing(opened(both)) as connection:
         assert list(connection.deliver(deliveries(1))) == [None]
+
+
+def test_no_server_is_left_out_where_those_before_it_hang(nats: NatsHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of one connection is over before the fourth has its turn: the next one goes on behind them."""
+    monkeypatch.setattr(nats_target, "_CONNECT_S", 0.5)
+    monkeypatch.setattr(nats_target, "_CONNECTS_S", 1.2)
+    with ExitStack() as stack:
+        mute = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        servers = [Secret(f"nats://127.0.0.1:{row.getsockname()[1]}") for row in mute]
+        target = nats.target(name="mostly-mute", servers=[*servers, *nats.target().servers])
+        for _ in range(30):
+            with suppress(AwayError), closing(opened(target)) as connection:
+                assert list(connection.deliver(deliveries(1))) == [None]
+                break
+        else:
+            pytest.fail("the fourth server is never asked")
 
 
 def test_a_server_without_tls_is_told_no_password() -> None:
