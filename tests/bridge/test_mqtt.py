@@ -346,3 +346,10 @@ def test_a_topic_that_is_none_is_refused(broker: Mosquitto) -> None:
     assert "is no topic" in results[0]
     assert results[1] is None
     connection.close()
+
+
+def test_an_id_that_no_property_holds_is_refused(broker: Mosquitto) -> None:
+    connection = open_target(target(broker), context())
+    results = connection.deliver([delivery(event(1, id="x" * 70_000)), delivery(event(2))])
+    assert results == ["the broker refuses it: a property of it is larger than 65535 bytes", None]
+    connection.close()
