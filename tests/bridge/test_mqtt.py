@@ -17,6 +17,7 @@ from daemon.redact import Secret
 from lookoutd.messages import Owner, Total
 from tests.bridge.told import (
     Kept,
+    Later,
     Shown,
     context,
     deliveries,
@@ -152,6 +153,24 @@ def test_a_source_that_was_removed_meanwhile_leaves_nothing(broker: Mosquitto) -
     # One is kept, for a Home Assistant that was away.
     tended(connection, board, lambda: {key.split()[0] for key in memory.texts if "gate" in key} == {"gone"})
     assert "lookout/sources/door/state" in retained(broker.port, *both)
+    connection.close()
+
+
+def test_a_source_is_unknown_when_the_bridge_starts_without_its_daemon(broker: Mosquitto) -> None:
+    memory, board, clock = Kept(), Shown(), Later()
+    board.show([source(zone=("yard", "state"), inside=1)])
+    connection = open_target(target(broker), context(memory))
+    topics = {f"lookout/sources/door/{name}" for name in ("state", "availability", "occupancy/yard/state")}
+    tended(connection, board, lambda: topics <= retained(broker.port, "lookout/sources/#").keys())
+    connection.close()
+    connection = open_target(target(broker), context(memory, clock=clock))
+    board.show([], is_complete=False, down=["here"])
+    clock.pass_by(5)
+    tended(connection, board, lambda: b"unknown" in retained(broker.port, "lookout/sources/door/state").values())
+    found = retained(broker.port, *topics)
+    assert [found[topic] for topic in sorted(topics)] == [b"offline", b"1", b"unknown"]
+    board.show([source(zone=("yard", "state"), inside=1)])
+    tended(connection, board, lambda: b"up" in retained(broker.port, "lookout/sources/door/state").values())
     connection.close()
 
 
