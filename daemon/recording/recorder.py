@@ -152,7 +152,7 @@ class Recorder:
         if known is None:
             return
         try:
-            clip = known.claim(claim, self._to, self._boottime())
+            clip = known.claim(claim, self._to)
         except StoreError as error:
             self._fail(error)
             return

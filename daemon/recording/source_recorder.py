@@ -128,7 +128,7 @@ class SourceRecorder:
         self.clips = Clips(settings.pre, settings.post, settings.longest, known.clips if known else None)
         self._held: deque[_Held] = deque()
         self._skip_below = 0  # packets before it are in files
-        self._due_boot = 0  # ns
+        self._due_boot, self._turned_at = 0, self._at  # ns; where the last turn has read to
         self.tracks = TrackPlacer(source, same_stream=settings.same_stream, tracking=settings.tracking)
 
     # --- what others say -------------------------------------------------------------------------------------------
@@ -161,9 +161,9 @@ class SourceRecorder:
         """Nothing comes from then on; UTC ns."""
         self.files.note(at, cause, detail)
 
-    def claim(self, claim: Claim, to: OpenStore | None, now_boot: int) -> Clip:
+    def claim(self, claim: Claim, to: OpenStore | None) -> Clip:
         """An event wants what is around it; what is written already is marked."""
-        self.take(now_boot)
+        self._read()  # its picture may be there; a turn is due no later for that
         offset = self._assembler.place.offset or 0
         clip = self.clips.add(claim.event, self._seen_at(claim, offset))
         if to is not None and self._settings.continuous:
@@ -183,19 +183,16 @@ class SourceRecorder:
         return now_boot >= self._due_boot or self._has_come_much
 
     def take(self, now_boot: int) -> None:
-        """Take what is in the ring, without touching the store."""
+        """Take what is in the ring for a turn, without touching the store."""
         is_much = self._has_come_much
-        for record in self._ring.read(self._at, _READ_BYTES):
-            if items := self._assembler.add(record):
-                self._hold(items)
-            self._at = record.end
+        self._read()
         waits, last = self._assembler.waits_since, self._assembler.waiting_boot
         if waits is not None and (is_much or now_boot - waits >= _DUE_NS):
             self._hold(self._assembler.cut())
         if last is not None and now_boot - last > max(_STALL_NS, _STALL_PERIODS * self._assembler.place.period):
             self._hold(self._assembler.flush())
         waits = self._assembler.waits_since
-        self._due_boot = (now_boot if waits is None else waits) + _DUE_NS
+        self._due_boot, self._turned_at = (now_boot if waits is None else waits) + _DUE_NS, self._at
 
     def turn(self, to: OpenStore, now_boot: int) -> list[Clip]:
         """Write and release what is due.
@@ -261,7 +258,14 @@ class SourceRecorder:
 
     @property
     def _has_come_much(self) -> bool:
-        return bool(self._ring.head - self._at > _DUE_SHARE * self._room)
+        """Since the last turn, whatever claims have read of it."""
+        return bool(self._ring.head - self._turned_at > _DUE_SHARE * self._room)
+
+    def _read(self) -> None:
+        for record in self._ring.read(self._at, _READ_BYTES):
+            if items := self._assembler.add(record):
+                self._hold(items)
+            self._at = record.end
 
     def _hold(self, items: Iterable[Chunk | Break]) -> None:
         for item in items:

@@ -17,6 +17,7 @@ from daemon.redact import Secret
 from lookoutd.messages import Owner, Total
 from tests.bridge.told import (
     Kept,
+    Later,
     Shown,
     context,
     deliveries,
@@ -152,6 +153,24 @@ def test_a_source_that_was_removed_meanwhile_leaves_nothing(broker: Mosquitto) -
     # One is kept, for a Home Assistant that was away.
     tended(connection, board, lambda: {key.split()[0] for key in memory.texts if "gate" in key} == {"gone"})
     assert "lookout/sources/door/state" in retained(broker.port, *both)
+    connection.close()
+
+
+def test_a_source_is_unknown_when_the_bridge_starts_without_its_daemon(broker: Mosquitto) -> None:
+    memory, board, clock = Kept(), Shown(), Later()
+    board.show([source(zone=("yard", "state"), inside=1)])
+    connection = open_target(target(broker), context(memory))
+    topics = {f"lookout/sources/door/{name}" for name in ("state", "availability", "occupancy/yard/state")}
+    tended(connection, board, lambda: topics <= retained(broker.port, "lookout/sources/#").keys())
+    connection.close()
+    connection = open_target(target(broker), context(memory, clock=clock))
+    board.show([], is_complete=False, down=["here"])
+    clock.pass_by(5)
+    tended(connection, board, lambda: b"unknown" in retained(broker.port, "lookout/sources/door/state").values())
+    found = retained(broker.port, *topics)
+    assert [found[topic] for topic in sorted(topics)] == [b"offline", b"1", b"unknown"]
+    board.show([source(zone=("yard", "state"), inside=1)])
+    tended(connection, board, lambda: b"up" in retained(broker.port, "lookout/sources/door/state").values())
     connection.close()
 
 
@@ -345,4 +364,11 @@ def test_a_topic_that_is_none_is_refused(broker: Mosquitto) -> None:
     assert results[0] is not None
     assert "is no topic" in results[0]
     assert results[1] is None
+    connection.close()
+
+
+def test_an_id_that_no_property_holds_is_refused(broker: Mosquitto) -> None:
+    connection = open_target(target(broker), context())
+    results = connection.deliver([delivery(event(1, id="x" * 70_000)), delivery(event(2))])
+    assert results == ["the broker refuses it: a property of it is larger than 65535 bytes", None]
     connection.close()

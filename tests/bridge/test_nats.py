@@ -6,16 +6,19 @@ import base64
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nats.js.api import DiscardPolicy, StreamConfig
 
+from daemon.bridge.messages import Loss
 from daemon.bridge.port import AwayError
-from daemon.bridge.records import Delivery
+from daemon.bridge.records import Delivery, Record
+from daemon.bridge.targets import nats as nats_target
 from daemon.bridge.targets.nats_login import credentials_of
 from daemon.config.targets import NatsTarget
 from daemon.redact import Secret
@@ -92,6 +95,14 @@ def test_dots_of_a_source_make_no_further_token(nats: NatsHarness) -> None:
     assert [row.source for row in nats.read()] == ["hall%2E2"]
 
 
+def test_a_loss_of_no_daemon_has_a_subject_all_the_same(nats: NatsHarness) -> None:
+    message = Loss(id="loss-1", daemon="", count=1, first=1, last=1, at=1, cause="spool_full")
+    loss = Record(1, 5, "loss", "", "", "loss-1", 1, msgspec.json.encode(message))
+    with closing(opened(nats.target(subject="lookout.{daemon}.{kind}"))) as connection:
+        assert list(connection.deliver([Delivery(loss)])) == [None]
+    assert nats.ask(lambda js: js.get_last_msg("lookout", "lookout._.loss")).data == loss.body
+
+
 def test_the_password_of_a_file_is_read_at_each_connection(nats: NatsHarness, tmp_path: Path) -> None:
     target = nats.target(password=None, password_file=secret_file(tmp_path, "an old one"))
     with pytest.raises(AwayError, match=r"(?i)authorization"):
@@ -105,6 +116,22 @@ def test_the_second_server_is_used_while_the_first_is_away(nats: NatsHarness) ->
     both = nats.target(servers=[*nats.unreachable().servers, *target.servers])
     with closing(opened(both)) as connection:
         assert list(connection.deliver(deliveries(1))) == [None]
+
+
+def test_no_server_is_left_out_where_those_before_it_hang(nats: NatsHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of one connection is over before the fourth has its turn: the next one goes on behind them."""
+    monkeypatch.setattr(nats_target, "_CONNECT_S", 0.5)
+    monkeypatch.setattr(nats_target, "_CONNECTS_S", 1.2)
+    with ExitStack() as stack:
+        mute = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        servers = [Secret(f"nats://127.0.0.1:{row.getsockname()[1]}") for row in mute]
+        target = nats.target(name="mostly-mute", servers=[*servers, *nats.target().servers])
+        for _ in range(30):
+            with suppress(AwayError), closing(opened(target)) as connection:
+                assert list(connection.deliver(deliveries(1))) == [None]
+                break
+        else:
+            pytest.fail("the fourth server is never asked")
 
 
 def test_a_server_without_tls_is_told_no_password() -> None:

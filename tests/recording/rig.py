@@ -30,6 +30,7 @@ DAY = Rules(continuous_ns=86_400 * SECOND, events_ns=86_400 * SECOND)
 @dataclass
 class Rig:
     """Attributes:
+    key_each: one of so many pictures is a key picture; None for those of the clip.
     put: packets that the ring took.
     told: clips, with whether they were over.
     """
@@ -39,6 +40,7 @@ class Rig:
     settings: Settings = EVERYTHING
     rules: Rules = DAY
     ring_bytes: int = 4 << 20
+    key_each: int | None = None
     clock: ManualClock = field(default_factory=ManualClock)
     put: int = 0
     told: list[tuple[str, bool, int]] = field(default_factory=list)
@@ -160,9 +162,10 @@ class Rig:
         lap, number = divmod(self._next, len(samples))
         sample = samples[number]
         shift = round(lap * len(samples) * SECOND / FPS)
+        key = sample.key if self.key_each is None else self._next % self.key_each == 0
         info = PacketInfo(
             stream.codec, stream.extradata, stream.time_base, stream.width, stream.height, stream.turns,
-            sample.pts + shift, sample.dts + shift, sample.key,
+            sample.pts + shift, sample.dts + shift, key,
         )  # fmt: skip
         now, utc = self.clock.monotonic_ns(), self.clock.utc_ns()
         self.put += self.writer.put_packet(self.session, info, sample.data, boot=now, utc=utc)

@@ -19,7 +19,7 @@ from daemon.recording.scan import scan
 from daemon.recording.store import Store
 from daemon.recording.timeline import Span
 from daemon.sources.bitstream import Bitstream
-from tests.recording.rig import DAY, EVENTS, SECOND, Rig
+from tests.recording.rig import DAY, EVENTS, FPS, SECOND, Rig
 from tests.support.events import logged
 from tests.support.recorded import Clip, clip, units
 from tests.support.stored import Stored
@@ -312,6 +312,26 @@ def test_a_full_ring_loses_the_newest_and_says_so(tmp_path: Path, camera: Clip) 
     assert [what for what, _ in rig.shape()] == ["recorded", "recorder_down", "recorded"]
     assert sum(seconds for _, seconds in rig.shape()) == pytest.approx(120, abs=0.3)
     assert is_whole(rig)
+
+
+@pytest.mark.parametrize("key_each", [None, 5])
+def test_events_that_come_often_put_no_turn_off(tmp_path: Path, camera: Clip, key_each: int | None) -> None:
+    """Five a second: a turn still comes each second, and what waits for it is less than a second and a half."""
+    rig = Rig(tmp_path / "store", camera, ring_bytes=1 << 20, key_each=key_each)
+    counts, most = set[int](), 0
+    for number in range(60 * FPS):
+        rig.send(1 / FPS, turns=False)
+        if number % 3 == 0:
+            rig.event(f"seen {number}")
+        if number % 4 == 3:  # as often as its process looks
+            rig.recorder.turn()
+            counts.add(rig.account.written)
+        most = max(most, rig.put - rig.account.written)
+    assert 45 <= len(counts) <= 70
+    assert most < 1.5 * FPS
+    assert rig.account.lost == {}
+    rig.finish()
+    assert [*rig.packets()] == sent(camera, rig.put)
 
 
 def test_the_clock_is_set_and_nothing_is_deleted(tmp_path: Path, camera: Clip) -> None:

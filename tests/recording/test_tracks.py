@@ -369,6 +369,23 @@ def test_all_that_was_killed_at_once_leaves_whole_records(tmp_path: Path, camera
         assert verify(store).problems == []
 
 
+@pytest.mark.parametrize("at", range(8, 20, 2))
+def test_boxes_that_were_damaged_at_their_begin_are_kept_and_told(tmp_path: Path, camera: Clip, at: int) -> None:
+    """Also where a length says that nothing is whole, as in a file that was only begun."""
+    rig = Seeing(tmp_path / "store", camera)
+    rig.send(9)
+    rig.kill()
+    with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+        (path,) = store.files()
+        tracks = store.path / tracks_path(path)
+        whole = tracks.read_bytes()
+        damaged = whole[:at] + bytes([whole[at] ^ 32]) + whole[at + 1 :]
+        tracks.write_bytes(damaged)
+        reconcile(store, index)
+        assert tracks.read_bytes() == damaged
+        assert [problem.path for problem in verify(store).problems] == [tracks_path(path)]
+
+
 def _handed(record: PacketRecord) -> Handed:
     message = decode_message(record.data)
     assert isinstance(message, Handed)

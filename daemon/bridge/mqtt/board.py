@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -169,6 +169,21 @@ def source_topics(view: SourceView) -> Iterator[tuple[str, Wanted]]:
         yield zone_topic(base, zone), Wanted(about, None if inside is None else b"%d" % inside.get(zone, 0))
     for line in view.rows.lines:
         yield line_topic(base, line), Wanted(about, None if crossed is None else b"%d" % crossed.get(line, 0))
+
+
+def unknown_topics(topics: Topics, table: Iterable[tuple[str, About]], states: States) -> Iterator[tuple[str, Wanted]]:
+    """Of sources that were told by an earlier connection, and that nobody has told since: their daemon is away."""
+    bodies = {"state": b"unknown", "availability": OFFLINE}
+    told = {about_of(row.daemon, row.source, owner_of(row)) for row in states.sources.values()}
+    for topic, about in table:
+        body = bodies.get(topics.kind_of(topic) or "")
+        if body is None or not about.source or about in told:
+            continue
+        daemon = states.daemons.get(about.daemon)
+        # A source of a fleet may be with any daemon: it is unknown while one is away and the others do not have it.
+        is_away = not states.is_complete if not about.daemon else daemon is not None and not daemon.is_up
+        if is_away:
+            yield topic, Wanted(about, body)
 
 
 def zone_topic(base: str, zone: Zone) -> str:

@@ -37,6 +37,7 @@ _SESSION_S = 30
 _CONNECT_S = 5.0
 _CLOSE_S = 1.0
 _WINDOW = 100
+_MAX_TEXT = 65_535  # bytes, as MQTT has it
 _HEADER = 32  # bytes of a packet beside topic, properties and body
 _VERSION_REFUSED = (0x01, 0x84)
 
@@ -152,7 +153,11 @@ class Link:
     def publish(self, topic: str, body: bytes, *, qos: int, retain: bool, more: Properties | None = None) -> Ticket:
         """Send; the ticket says later what came of it. Without quality of service it is done when it is written."""
         ticket = Ticket()
-        extra = sum(map(len, (pair for row in getattr(more, "UserProperty", ()) for pair in row)))
+        texts = [text.encode() for pair in getattr(more, "UserProperty", ()) for text in pair]
+        extra = sum(map(len, texts))
+        if any(len(text) > _MAX_TEXT for text in texts):
+            ticket.settle(0x95, f"a property of it is larger than {_MAX_TEXT} bytes")
+            return ticket
         if self._max_bytes and len(topic.encode()) + len(body) + extra + _HEADER > self._max_bytes:
             ticket.settle(0x95, f"it is larger than the {self._max_bytes} bytes that the broker takes")
             return ticket

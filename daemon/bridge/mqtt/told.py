@@ -17,6 +17,7 @@ from daemon.bridge.mqtt.board import (
     owner_of,
     picture_topic,
     source_topics,
+    unknown_topics,
 )
 from daemon.bridge.mqtt.broker import Message
 from daemon.bridge.mqtt.claim import Claim
@@ -34,6 +35,7 @@ from lookoutd.messages import Event
 log = structlog.get_logger(__name__)
 _ANSWER_S = 5.0
 _QUIET_NS = 200_000_000
+_UNKNOWN_NS = 3_000_000_000  # from the connection on, until a source is unknown whose daemon is not there yet
 _PAUSE_NS = 150_000_000  # between two looks at all states, which change with each event
 
 
@@ -65,6 +67,7 @@ class Told:
         self._views: dict[About, tuple[SourceView, dict[str, Wanted]]] = {}
         self._version, self._compared_ns = -1, -_PAUSE_NS
         self._again_ns: int | None = None
+        self._unknown_ns: int | None = context.clock.monotonic_ns() + _UNKNOWN_NS
 
     def begin(self, claim: Claim) -> None:
         """At the start of a connection.
@@ -88,6 +91,8 @@ class Told:
     def tend(self, states: States) -> None:
         """Tell what has changed."""
         now = self._context.clock.monotonic_ns()
+        if self._unknown_ns is not None and now >= self._unknown_ns:
+            self._unknown_ns, self._version = None, -1
         if states.version != self._version and now - self._compared_ns >= _PAUSE_NS:
             self._version, self._compared_ns = states.version, now
             self._compare(states)
@@ -154,6 +159,8 @@ class Told:
             known.add(about_of(state.daemon, state.source, owner_of(state)))
             if self._sources is None or state.source in self._sources:
                 wanted |= self._of_source(state, states.daemons.get(state.daemon))
+        if self._unknown_ns is None:
+            wanted |= unknown_topics(self._topics, self._retained, states)
         for topic, about in self._retained:
             if topic not in wanted and self._is_over(about, states):
                 self._retained.clear(topic)

@@ -53,6 +53,12 @@ class Topics:
         """The topic below which the states of a source stand."""
         return f"{self.prefix}/sources/{self.path(daemon, source, owner)}"
 
+    def kind_of(self, topic: str) -> str | None:
+        """The last level of a state of a source as a whole, such as `availability`; None for other topics."""
+        base = f"{self.prefix}/sources/"
+        levels = topic.removeprefix(base).split("/")
+        return levels[-1] if topic.startswith(base) and len(levels) == (3 if self._has_several else 2) else None
+
     def daemon(self, daemon: str) -> str:
         return f"{self.prefix}/daemons/{level(daemon)}"
 

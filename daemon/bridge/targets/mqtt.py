@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import ssl
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import structlog
 
 from daemon.bridge.formats.port import formatter
-from daemon.bridge.mqtt.broker import Address, Login, Ticket
+from daemon.bridge.mqtt.broker import Address, Login
 from daemon.bridge.mqtt.claim import OFFLINE, Claim
 from daemon.bridge.mqtt.link import Link, VersionError
 from daemon.bridge.mqtt.messages import Messages
+from daemon.bridge.mqtt.outbox import Outbox
 from daemon.bridge.mqtt.told import Told
 from daemon.bridge.mqtt.topics import Topics, is_topic
 from daemon.bridge.port import AwayError
@@ -26,30 +26,13 @@ from daemon.clock import Clock
 from daemon.config.targets import MqttTarget
 from daemon.errors import ConfigError
 from daemon.files import read_text
-from daemon.redact import printable
 
 log = structlog.get_logger(__name__)
 _PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 _DELIVER_S = 8.0
 _FAREWELL_S = 1.0
-_SLOW_S = 2.0  # until a broker that says "too much" is asked again
-_FINAL = {0x87, 0x90, 0x95, 0x99}  # not authorized, topic name invalid, packet too large, payload format invalid
-_TOO_MUCH = 0x97
-
-
-@dataclass
-class _Sent:
-    """A record on its way: confirmed when all of its messages are."""
-
-    tickets: list[Ticket]
-
-    @property
-    def is_done(self) -> bool:
-        return all(ticket.is_done for ticket in self.tickets)
-
-    def worst(self) -> Ticket | None:
-        refused = [ticket for ticket in self.tickets if not ticket.is_taken]
-        return refused[0] if refused else None
+_SILENCE_S = 7.5  # without any answer the broker hangs
+_TEND_S = 0.25
 
 
 class MqttConnection:
@@ -57,31 +40,26 @@ class MqttConnection:
 
     def __init__(self, link: Link, claim: Claim | None, told: Told, messages: Messages, clock: Clock) -> None:
         self._link, self._claim, self._told, self._messages, self._clock = link, claim, told, messages, clock
+        self._outbox = Outbox(link, messages, told, clock)
+        self._states: StateBoard | None = None
         self._is_leaving = False
 
     def deliver(self, batch: Sequence[Delivery]) -> Sequence[str | None]:
-        """See `Connection.deliver`."""
-        sent: list[_Sent] = []
-        deadline = self._clock.monotonic_ns() + round(_DELIVER_S * 1e9)
+        """See `Connection.deliver`. What is not answered in time is awaited further by the next call."""
+        if not batch:
+            return []
+        outbox = self._outbox
+        outbox.begin(batch)
         try:
-            for delivery in batch:
-                row = _Sent([])
-                if not self._send(delivery, row, deadline):
-                    break
-                sent.append(row)
-            left = (deadline - self._clock.monotonic_ns()) / 1e9
-            self._link.await_all([ticket for row in sent for ticket in row.tickets], left)
+            self._await_answers()
         except AwayError as error:
-            raise AwayError(str(error), settled=_results(sent)) from error
-        found = _results(sent)
-        if found or not batch:
-            return found
-        tickets = (ticket for row in sent for ticket in row.tickets)
-        failed = next((ticket for ticket in tickets if ticket.is_done and not ticket.is_taken), None)
-        if failed is None:
+            raise AwayError(str(error), settled=outbox.take()) from error
+        found = outbox.take()
+        if self._claim is None and outbox.is_waiting:
+            raise AwayError(f"the broker fails: {outbox.refusal}", settled=found)
+        if not found and outbox.silence_ns >= _SILENCE_S * 1e9:
             raise AwayError(f"the broker confirms nothing within {_DELIVER_S:g} s")
-        word = "is slow" if failed.code == _TOO_MUCH else "fails"
-        raise AwayError(f"the broker {word}: {failed.text}", retry_in_s=_SLOW_S)
+        return found
 
     def show(self, figures: Sequence[Figure]) -> int:
         """See `Connection.show`."""
@@ -96,6 +74,7 @@ class MqttConnection:
 
     def tend(self, states: StateBoard) -> None:
         """See `Connection.tend`."""
+        self._states = states
         self._link.pump(0)
         while self._link.inbox:
             message = self._link.inbox.popleft()
@@ -115,27 +94,22 @@ class MqttConnection:
         """See `Connection.close`."""
         self._link.close(says_will=self._claim is not None and not self._is_leaving)
 
-    def _send(self, delivery: Delivery, sent: _Sent, deadline: int) -> bool:
-        """Whether there was room for all of its messages."""
-        for row in self._messages.of(delivery, self._told.beside(delivery)):
-            if not self._has_room(deadline):
-                return False
-            if not is_topic(row.topic):
-                sent.tickets.append(_refused(row.topic))
-                continue
-            ticket = self._link.publish(row.topic, row.body, qos=row.qos, retain=row.is_retained, more=row.properties)
-            if not row.is_retained:  # a picture that is too large is no reason to lose its event
-                sent.tickets.append(ticket)
-        return True
-
-    def _has_room(self, deadline: int) -> bool:
+    def _await_answers(self) -> None:
+        """Until all of the batch is settled, for some seconds at most. States and claims do not wait for it."""
+        now = self._clock.monotonic_ns()
+        deadline, tended_ns = now + round(_DELIVER_S * 1e9), now
         self._link.pump(0)
-        while not self._link.has_room:
-            left = (deadline - self._clock.monotonic_ns()) / 1e9
-            if left <= 0:
-                return False
-            self._link.pump(min(left, 0.5))
-        return True
+        while True:
+            self._outbox.work()
+            if self._outbox.is_done or (self._outbox.is_waiting and (self._claim is None or self._outbox.has_results)):
+                return
+            now = self._clock.monotonic_ns()
+            if now >= deadline:
+                return
+            self._link.pump(min((deadline - now) / 1e9, _TEND_S))
+            if self._states is not None and now - tended_ns >= _TEND_S * 1e9:
+                self.tend(self._states)
+                tended_ns = now
 
 
 def connect(target: MqttTarget, context: TargetContext) -> MqttConnection:
@@ -218,27 +192,3 @@ def _login(target: MqttTarget, context: TargetContext) -> Login:
             reason = f"{target.password_file} cannot be read: {error.strerror}"
             raise ConfigError(f"target {target.name}: password_file: {reason}") from error
     return Login(id, user, password)
-
-
-def _results(sent: Sequence[_Sent]) -> list[str | None]:
-    """Of the first ones that are settled."""
-    return [*_settled(sent)]
-
-
-def _settled(sent: Sequence[_Sent]) -> Iterator[str | None]:
-    for row in sent:
-        if not row.is_done:
-            return
-        worst = row.worst()
-        if worst is None:
-            yield None
-        elif worst.code in _FINAL:
-            yield f"the broker refuses it: {worst.text}"
-        else:
-            return
-
-
-def _refused(topic: str) -> Ticket:
-    ticket = Ticket()
-    ticket.settle(0x90, f"{printable(topic[:80])!r} is no topic")
-    return ticket

@@ -37,6 +37,7 @@ from daemon.redact import printable
 _CONNECT_S, _CONNECTS_S, _DELIVER_S, _FIGURES_S, _CLOSE_S = 3, 8.0, 8.0, 2.0, 0.5
 _WRONG_LAST_ID, _STORE_FAILED, _TOO_LARGE, _INSUFFICIENT = 10070, 10077, 10054, 10023
 _T = TypeVar("_T")
+_next_server: dict[str, int] = {}  # place in `servers`, by target; a trial at worst disturbs whose turn it is
 
 
 class _Ack(msgspec.Struct):
@@ -126,10 +127,17 @@ class NatsConnection:
         return self._client
 
     async def _open(self, name: str) -> None:
-        """Connect to the first server that takes the login."""
+        """Connect to the first server that takes the login.
+
+        It begins with the one that did so last, or behind the last that failed: the time may be over before the turn
+        of those behind some that hang.
+        """
         failures: list[str] = []
-        for server in self._target.servers:
-            place = nats_place(server.reveal())
+        servers, name_of = self._target.servers, self._target.name
+        first = _next_server.get(name_of, 0)
+        for number in range(first, first + len(servers)):
+            _next_server[name_of] = (number + 1) % len(servers)
+            place = nats_place(servers[number % len(servers)].reveal())
             client = GuardedClient(is_encrypted=place.is_encrypted)
             try:
                 await client.connect(**self._options(place, name))
@@ -138,6 +146,10 @@ class NatsConnection:
                 self._latest = None
                 await _close(client)
                 continue
+            except asyncio.CancelledError:  # the time is over
+                await _close(client)
+                raise
+            _next_server[name_of] = number % len(servers)
             self._client = client
             self._inbox = client.new_inbox()
             await client.subscribe(f"{self._inbox}.*", cb=self._on_answer)

@@ -14,6 +14,7 @@ that was changed is found.
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ MAGIC: Final = b"lookTRK\1"
 HEAD, SERVED, BLOCK, STATE = range(1, 5)
 _RECORD = Struct("<IIB")  # bytes of what it holds; CRC; kind
 _MAX_RECORD: Final = 64 << 20
+_MAX_HEAD: Final = 16 << 10
 _decode_head = msgspec.json.Decoder(TracksHead).decode
 _decode_served = msgspec.msgpack.Decoder(tuple[int, Served]).decode
 _decode_state = msgspec.msgpack.Decoder(StateChange).decode
@@ -142,6 +144,8 @@ def records_in(file: int) -> Iterator[TrackRecord]:
         if length > _MAX_RECORD:
             raise TracksError(f"the tracks at byte {at} are not as they were written")
         if end > size:
+            if at == len(MAGIC) and (kind != HEAD or not _is_cut_head(file, at + _RECORD.size)):
+                raise TracksError("the head of the tracks is not as it was written")
             return
         data = os.pread(file, length, at + _RECORD.size)
         crc = crc_of(kind, data, crc)
@@ -149,6 +153,16 @@ def records_in(file: int) -> Iterator[TrackRecord]:
             raise TracksError(f"the tracks at byte {at} are not as they were written")
         yield TrackRecord(kind, data, crc, end)
         at = end
+
+
+def _is_cut_head(file: int, at: int) -> bool:
+    """Whether a file ends within its head, as one whose process was killed does; a length may lie."""
+    begin = os.pread(file, _MAX_HEAD, at)
+    try:
+        json.JSONDecoder().raw_decode(begin.decode("latin-1"))
+    except ValueError:
+        return len(begin) < _MAX_HEAD
+    return False
 
 
 def head_of(record: TrackRecord | None) -> TracksHead:

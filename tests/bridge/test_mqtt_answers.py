@@ -1,0 +1,80 @@
+"""MQTT against brokers that refuse for a while, or answer late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+import pytest
+
+from daemon.bridge.port import Connection
+from daemon.bridge.records import Delivery
+from daemon.bridge.targets.opening import open_target
+from daemon.config.targets import MqttTarget
+from daemon.redact import Secret
+from tests.bridge.mqtt_answers import AnsweringBroker
+from tests.bridge.told import Later, context, deliveries
+
+_BUSY, _ODD = 0x97, 0x83  # quota exceeded, implementation specific error
+
+
+def _opened(broker: AnsweringBroker, clock: Later) -> Connection:
+    return open_target(MqttTarget(name="home", url=Secret(f"mqtt://127.0.0.1:{broker.port}")), context(clock=clock))
+
+
+def _all_delivered(connection: Connection, rows: Sequence[Delivery]) -> list[str | None]:
+    """As the bridge does it: what has no result comes again."""
+    found: list[str | None] = []
+    for _ in range(200):
+        found += connection.deliver(rows[len(found) :])
+        if len(found) == len(rows):
+            return found
+    raise AssertionError(f"only {len(found)} have a result")
+
+
+def test_a_record_that_is_refused_for_now_goes_again_alone_and_is_given_up() -> None:
+    clock, rows = Later(), deliveries(1, 20)
+    odd = rows[2].record.body
+    with (
+        AnsweringBroker(lambda _, body: _ODD if body == odd else 0, lambda: clock.pass_by(1)) as broker,
+        closing(_opened(broker, clock)) as connection,
+    ):
+        results = _all_delivered(connection, rows)
+        assert results == [None, None, "the broker refuses it: Implementation specific error", *[None] * 17]
+        assert broker.bodies.count(odd) == 11
+        assert len(broker.bodies) == 20 + 10, "what the broker has taken does not go again"
+
+
+def test_a_quota_is_waited_for_without_a_flood() -> None:
+    clock, rows, refused = Later(), deliveries(1, 5), 0
+
+    def code(topic: str, _body: bytes) -> int:
+        nonlocal refused
+        if not topic.startswith("lookout/events/") or refused == 25:
+            return 0
+        refused += 1
+        return _BUSY
+
+    with (
+        AnsweringBroker(code, lambda: clock.pass_by(2)) as broker,
+        closing(_opened(broker, clock)) as connection,
+    ):
+        assert _all_delivered(connection, rows) == [None] * 5
+        first = rows[0].record.body
+        assert broker.bodies[:5] == [row.record.body for row in rows]
+        assert broker.bodies[5:26] == [first] * 21, "one goes again until it is taken"
+        assert broker.bodies[26:] == [row.record.body for row in rows[1:]]
+
+
+@pytest.mark.parametrize("kept_back", [1, 15])
+def test_what_a_slow_broker_has_is_not_sent_again(kept_back: int) -> None:
+    clock, rows = Later(), deliveries(1, 20)
+    late = {row.record.body for row in rows[20 - kept_back :]}
+    with (
+        AnsweringBroker(lambda _, body: None if body in late else 0, lambda: clock.pass_by(0.5)) as broker,
+        closing(_opened(broker, clock)) as connection,
+    ):
+        assert connection.deliver(rows) == [None] * (20 - kept_back)
+        broker.release()
+        assert connection.deliver(rows[20 - kept_back :]) == [None] * kept_back
+        assert broker.bodies == [row.record.body for row in rows]
