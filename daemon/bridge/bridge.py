@@ -144,10 +144,11 @@ class Bridge:
         for target in overdue:
             target.interrupt()
         overdue = self._finished(overdue, _STOP["interrupted"])
+        until = self._clock.monotonic_ns() + round(_STOP["feeds"] * 1e9)
         for feed in self._feeds:
-            feed.close()
+            feed.close(max(0.0, (until - self._clock.monotonic_ns()) / 1e9))
         if self._ticker.ident is not None:
-            self._ticker.join(_TICK_S)
+            self._ticker.join(_STOP["feeds"])
         for target in overdue:
             log.warning("a target does not end: it is left behind", target=target.config.name)
         return self._spool.close(_STOP["spool"]) and not overdue

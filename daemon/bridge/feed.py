@@ -163,10 +163,12 @@ class Feed:
     def request_stop(self) -> None:
         """End soon. A second call does nothing."""
         self._ending.set()
+        self._link.request_stop()
 
-    def close(self) -> None:
-        self._ending.set()
-        self._link.close()
+    def close(self, seconds: float) -> None:
+        """Wait so long for the end of the link."""
+        self.request_stop()
+        self._link.close(seconds)
 
     # --- the link's thread -----------------------------------------------------------------------------------------
 

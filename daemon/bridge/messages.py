@@ -59,4 +59,4 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_of_clips(self) -> bool:
         """The number of events that the wire has lost is known."""
-        return self.cause == "wire" and self.count is None
+        return self.cause == "wire" and self.count is None and self.first is None

@@ -97,12 +97,16 @@ class Link(threading.Thread):
         """The daemon sends its own figures this often; any thread may call it."""
         self._silent_s = min(2 * interval_s + _LATE_S, _SILENT_S)
 
-    def close(self) -> None:
-        """End the thread; the context ends with it."""
+    def request_stop(self) -> None:
+        """End soon. A second call does nothing."""
         self._ending.set()
         self._wake.ring()
+
+    def close(self, seconds: float = 2.0) -> None:
+        """End the thread, which is waited for so long; the context ends with it."""
+        self.request_stop()
         if self.ident is not None:
-            self.join(2.0)
+            self.join(seconds)
         else:
             self._release()
 

@@ -64,5 +64,5 @@ def test_counts_that_are_asked_for_bring_no_removed_source_back(tmp_path: Path) 
         clock.advance(10)
         assert counted() == ["door"]
         assert {row.source for row in states.read().sources.values()} == {"door", "moved"}
-        feed.close()
+        feed.close(1.0)
     spool.close(1.0)
