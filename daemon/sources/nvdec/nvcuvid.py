@@ -97,6 +97,11 @@ class StreamDecoder:
         wanted.on_format, wanted.on_decode, wanted.on_display = self._callbacks
         _checked("cuvidCreateVideoParser", self._library.cuvidCreateVideoParser(byref(self._parser), byref(wanted)))
 
+    @property
+    def is_made(self) -> bool:
+        """Whether the stream's parameters are known, and the decoder is there."""
+        return bool(self._decoder)
+
     def parse(self, address: int, size: int, time: int | None) -> list[DisplayedPicture]:
         """Start to decode a whole picture in host memory. Returns the pictures to be displayed now, in order.
 

@@ -1,0 +1,189 @@
+"""One at a time on a host, whichever process asks: NVIDIA's driver opens decoders in one queue for all its GPUs.
+
+A turn is a lock on a file. The kernel takes it back when its process ends, however that ends. Turns are a courtesy to
+others: where the file cannot be had, or nobody gets on for a while, the work is done without one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, monotonic_ns, sleep
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+FOLDER_VARIABLE = "LOOKOUT_HOST_FOLDER"
+_NAME = "lookout-decoders"
+_ALONE_S = 60.0  # without turns, once nobody has got on
+_POLL_S = 0.002
+_MAX_GAP_S = 0.25
+_LATE_FOR_NS = 3_000_000_000  # what was said of lateness holds so long
+_NUMBER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Attributes:
+    gap, late_gap: pause after a turn, as a part of its length; the second while a daemon of the host is late.
+    patience_s: how long to wait while nobody of the host gets on.
+    """
+
+    gap: float = 0.1
+    late_gap: float = 2.0
+    patience_s: float = 5.0
+
+
+def host_folder() -> Path:
+    """The folder for what all daemons of a host share."""
+    return Path(os.environ.get(FOLDER_VARIABLE) or "/dev/shm")  # noqa: S108 - see `_opened`
+
+
+class Turns:
+    """Turns of this process among all of the host; safe to use from every thread.
+
+    Args:
+        folder: where the lock is; None for `host_folder`.
+    """
+
+    def __init__(self, folder: Path | None = None, pace: Pace | None = None) -> None:
+        self._folder, self._pace = folder or host_folder(), pace or Pace()
+        self._first = threading.Lock()  # whoever has it waits for the host's lock, and has a turn
+        self._done = 0  # turns of this process
+        self._alone_until = 0.0
+        self._file: int | None = None
+        self._is_told = False
+        self._lateness = HostLateness(self._folder)
+
+    @contextmanager
+    def taken(self) -> Iterator[bool]:
+        """Wait for a turn and have it, with a pause after it for those who run; False if it is done without one."""
+        if not self._is_first():
+            yield False
+            return
+        try:
+            file = self._locked()
+            if file is None:
+                yield False
+                return
+            begun = monotonic()
+            try:
+                yield True
+            finally:
+                factor = self._pace.late_gap if self._lateness.is_told else self._pace.gap
+                sleep(min(_MAX_GAP_S, factor * (monotonic() - begun)))
+                with suppress(OSError):
+                    os.pwrite(file, (_number_in(file) + 1).to_bytes(_NUMBER_BYTES, "little"), 0)
+                with suppress(OSError):
+                    fcntl.flock(file, fcntl.LOCK_UN)
+        finally:
+            self._done += 1
+            self._first.release()
+
+    def _is_first(self) -> bool:
+        """Wait to be the first of this process; False if none of it gets on."""
+        while monotonic() >= self._alone_until:
+            before = self._done
+            if self._first.acquire(timeout=self._pace.patience_s):
+                return True
+            if self._done == before:
+                self._go_alone("another thread of this process does not get on")
+        return False
+
+    def _locked(self) -> int | None:
+        """Wait for the host's lock; None if it cannot be had."""
+        if monotonic() < self._alone_until:
+            return None
+        try:
+            file = self._file = _opened(self._folder / f"{_NAME}.lock") if self._file is None else self._file
+            count, since = _number_in(file), monotonic()
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return file
+                sleep(_POLL_S)
+                if count != (count := _number_in(file)):
+                    since = monotonic()
+                elif monotonic() - since > self._pace.patience_s:
+                    self._go_alone("another process of this host does not get on")
+                    return None
+        except OSError as error:
+            self._go_alone(f"{self._folder}: {error.strerror}")
+            return None
+
+    def _go_alone(self, reason: str) -> None:
+        self._alone_until = monotonic() + _ALONE_S
+        if not self._is_told:
+            self._is_told = True
+            log.warning("decoders open without turns: others of this host may lose frames meanwhile", reason=reason)
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+
+class HostLateness:
+    """What a daemon tells the others of its host: its frames are late, so that those who open decoders leave time.
+
+    Args:
+        folder: as of `Turns`.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._path = (folder or host_folder()) / f"{_NAME}.late"
+
+    def tell(self) -> None:
+        """This daemon is late. Where the file cannot be written, nobody hears it."""
+        with suppress(OSError):
+            file = _opened(self._path)
+            try:
+                os.pwrite(file, monotonic_ns().to_bytes(_NUMBER_BYTES, "little"), 0)
+            finally:
+                os.close(file)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether any daemon has told it lately."""
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return 0 <= monotonic_ns() - _number_in(file) < _LATE_FOR_NS
+        except OSError:
+            return False
+        finally:
+            os.close(file)
+
+
+def _number_in(file: int) -> int:
+    return int.from_bytes(os.pread(file, _NUMBER_BYTES, 0), "little")
+
+
+def _opened(path: Path) -> int:
+    """Open a file that every user of the host may write, in a folder where others may have put anything.
+
+    Raises:
+        OSError: it cannot be opened, or is no file.
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        file = os.open(path, flags)
+    except FileNotFoundError:
+        try:
+            file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+            os.fchmod(file, 0o666)  # daemons of other users take turns, too
+        except FileExistsError:
+            file = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(22, "it is no file")
+    return file
