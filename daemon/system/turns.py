@@ -18,6 +18,8 @@ from time import monotonic, monotonic_ns, sleep
 
 import structlog
 
+from daemon.system.libc import libc
+
 log = structlog.get_logger(__name__)
 
 FOLDER_VARIABLE = "LOOKOUT_HOST_FOLDER"
@@ -36,7 +38,7 @@ class Pace:
     patience_s: how long to wait while nobody of the host gets on.
     """
 
-    gap: float = 0.1
+    gap: float = 0.05
     late_gap: float = 2.0
     patience_s: float = 5.0
 
@@ -77,12 +79,11 @@ class Turns:
             try:
                 yield True
             finally:
-                factor = self._pace.late_gap if self._lateness.is_told else self._pace.gap
-                sleep(min(_MAX_GAP_S, factor * (monotonic() - begun)))
-                with suppress(OSError):
-                    os.pwrite(file, (_number_in(file) + 1).to_bytes(_NUMBER_BYTES, "little"), 0)
-                with suppress(OSError):
-                    fcntl.flock(file, fcntl.LOCK_UN)
+                took = monotonic() - begun
+                sleep(min(_MAX_GAP_S, took * (self._pace.late_gap if self._lateness.is_told else self._pace.gap)))
+                # Neither waits: others must not wait until this thread has the interpreter's lock again.
+                libc().pwrite(file, (_number_in(file) + 1).to_bytes(_NUMBER_BYTES, "little"), _NUMBER_BYTES, 0)
+                libc().flock(file, fcntl.LOCK_UN)
         finally:
             self._done += 1
             self._first.release()

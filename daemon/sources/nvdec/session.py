@@ -96,20 +96,15 @@ class NvdecSession:
         with ExitStack() as undo:
             self._stream = Stream()
             undo.callback(self._stream.close)
-            self._decoder = StreamDecoder(codec, self._stream.handle, low_latency=low_latency)
+            self._decoder = StreamDecoder(codec, self._stream.handle, low_latency=low_latency, turn=engines.turns.taken)
             undo.pop_all()
 
     def make_current(self) -> None:
         self._engines.device.make_current()
 
     def decode(self, address: int, size: int, time: int | None) -> list[LoadablePicture]:
-        decoder = self._decoder
         try:
-            if decoder.is_made:
-                found = decoder.parse(address, size, time)
-            else:
-                with self._engines.turns.taken():
-                    found = decoder.parse(address, size, time)
+            found = self._decoder.parse(address, size, time)
         except NvdecError as error:
             raise _unsuitable(error) from error
         self._begun = perf_counter()  # after the first call, which creates the decoder and may wait for others
