@@ -1,7 +1,8 @@
-"""One at a time on a host, whichever process asks: NVIDIA's driver opens decoders in one queue for all its GPUs.
+"""Turns at what NVIDIA's driver does for one process of a host at a time, whichever GPU it uses: to open decoders.
 
-A turn is a lock on a file. The kernel takes it back when its process ends, however that ends. Turns are a courtesy to
-others: where the file cannot be had, or nobody gets on for a while, the work is done without one.
+Threads that wait within the driver use a core each. Here they sleep. A turn is a lock on a file. The kernel takes it
+back when its process ends, however that ends. Turns are a courtesy to others: where the file cannot be had, or nobody
+gets on for a while, the work is done without one.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ _NUMBER_BYTES = 8
 @dataclass(frozen=True)
 class Pace:
     """Attributes:
-    gap, late_gap: pause after a turn, as a part of its length; the second while a daemon of the host is late.
+    abreast: turns at once, so that the driver does not wait while one thread wakes another.
+    late_gap: pause after a turn, as a part of its length, while a daemon of the host is late; then there is one turn
+        at a time.
     patience_s: how long to wait while nobody of the host gets on.
     """
 
-    gap: float = 0.05
+    abreast: int = 2
     late_gap: float = 2.0
     patience_s: float = 5.0
 
@@ -52,65 +55,63 @@ class Turns:
     """Turns of this process among all of the host; safe to use from every thread.
 
     Args:
-        folder: where the lock is; None for `host_folder`.
+        folder: where the locks are; None for `host_folder`.
     """
 
     def __init__(self, folder: Path | None = None, pace: Pace | None = None) -> None:
         self._folder, self._pace = folder or host_folder(), pace or Pace()
-        self._first = threading.Lock()  # whoever has it waits for the host's lock, and has a turn
+        count = self._pace.abreast
+        self._slots = [_Slot(self._folder / f"{_NAME}-{number}.lock") for number in range(count)]
+        self._places = threading.Semaphore(count)  # whoever has one waits for a turn of the host, and has it
         self._done = 0  # turns of this process
         self._alone_until = 0.0
-        self._file: int | None = None
         self._is_told = False
         self._lateness = HostLateness(self._folder)
 
     @contextmanager
     def taken(self) -> Iterator[bool]:
-        """Wait for a turn and have it, with a pause after it for those who run; False if it is done without one."""
-        if not self._is_first():
+        """Wait for a turn and have it; False if it is done without one."""
+        if not self._has_place():
             yield False
             return
         try:
-            file = self._locked()
-            if file is None:
+            slot = self._slot()
+            if slot is None:
                 yield False
                 return
             begun = monotonic()
             try:
                 yield True
             finally:
-                took = monotonic() - begun
-                sleep(min(_MAX_GAP_S, took * (self._pace.late_gap if self._lateness.is_told else self._pace.gap)))
-                # Neither waits: others must not wait until this thread has the interpreter's lock again.
-                libc().pwrite(file, (_number_in(file) + 1).to_bytes(_NUMBER_BYTES, "little"), _NUMBER_BYTES, 0)
-                libc().flock(file, fcntl.LOCK_UN)
+                if self._lateness.is_told:
+                    sleep(min(_MAX_GAP_S, self._pace.late_gap * (monotonic() - begun)))
+                slot.give_back()
         finally:
             self._done += 1
-            self._first.release()
+            self._places.release()
 
-    def _is_first(self) -> bool:
-        """Wait to be the first of this process; False if none of it gets on."""
+    def _has_place(self) -> bool:
+        """Wait to be among the first of this process; False if none of them gets on."""
         while monotonic() >= self._alone_until:
             before = self._done
-            if self._first.acquire(timeout=self._pace.patience_s):
+            if self._places.acquire(timeout=self._pace.patience_s):
                 return True
             if self._done == before:
-                self._go_alone("another thread of this process does not get on")
+                self._go_alone("other threads of this process do not get on")
         return False
 
-    def _locked(self) -> int | None:
-        """Wait for the host's lock; None if it cannot be had."""
+    def _slot(self) -> _Slot | None:
+        """Wait for a turn of the host; None if it cannot be had."""
         if monotonic() < self._alone_until:
             return None
+        count, since = -1, monotonic()
         try:
-            file = self._file = _opened(self._folder / f"{_NAME}.lock") if self._file is None else self._file
-            count, since = _number_in(file), monotonic()
             while True:
-                with suppress(BlockingIOError):
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return file
+                for slot in self._slots[:1] if self._lateness.is_told else self._slots:
+                    if slot.take():
+                        return slot
                 sleep(_POLL_S)
-                if count != (count := _number_in(file)):
+                if count != (count := sum(slot.count for slot in self._slots)):
                     since = monotonic()
                 elif monotonic() - since > self._pace.patience_s:
                     self._go_alone("another process of this host does not get on")
@@ -126,8 +127,50 @@ class Turns:
             log.warning("decoders open without turns: others of this host may lose frames meanwhile", reason=reason)
 
     def close(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
+        for slot in self._slots:
+            slot.close()
+
+
+class _Slot:
+    """A turn that one thread of the host has at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, -1
+        self._own = threading.Lock()  # all threads of a process have one lock of the file
+
+    def take(self) -> bool:
+        """Whether it is free, and now this thread's.
+
+        Raises:
+            OSError: the file cannot be had.
+        """
+        if not self._own.acquire(blocking=False):
+            return False
+        try:
+            if self._file < 0:
+                self._file = _opened(self._path)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException as error:
+            self._own.release()
+            if isinstance(error, BlockingIOError):
+                return False
+            raise
+        return True
+
+    def give_back(self) -> None:
+        # Neither call waits: others must not wait until this thread has the interpreter's lock again.
+        libc().pwrite(self._file, (self.count + 1).to_bytes(_NUMBER_BYTES, "little"), _NUMBER_BYTES, 0)
+        libc().flock(self._file, fcntl.LOCK_UN)
+        self._own.release()
+
+    @property
+    def count(self) -> int:
+        """Turns that were had so far; 0 before the first `take`."""
+        return _number_in(self._file) if self._file >= 0 else 0
+
+    def close(self) -> None:
+        file, self._file = self._file, -1
+        if file >= 0:
             os.close(file)
 
 

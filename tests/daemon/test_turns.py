@@ -26,20 +26,16 @@ from daemon.system.turns import HostLateness, Pace, Turns
 from tests.support.daemon import ROOT
 from tests.support.driver import built
 
-# Opens decoders as a capture process does, and says when each was opened.
+# Opens decoders as a capture process does, once it is told to.
 _OPENER = """
-import sys
-from time import monotonic
-import av
+import sys, av
 from daemon.sources.nvdec.session import Engines
-engines, count = Engines(0), int(sys.argv[1])
-for number in range(count):
+engines, packet = Engines(0), av.Packet(b"p" * 100)
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(int(sys.argv[1])):
     session = engines.session("h264", low_latency=True, surfaces=2)
-    packet = av.Packet(b"p" * 100)
-    begun = monotonic()
     session.decode(packet.buffer_ptr, packet.buffer_size, None)
-    session.decode(packet.buffer_ptr, packet.buffer_size, None)
-    print(begun, monotonic(), flush=True)
 """
 _HOLDER = """
 import sys, time
@@ -73,8 +69,8 @@ def holding(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.needs("g++", "nvcuvid")
-def test_decoders_of_two_processes_are_opened_one_after_the_other(tmp_path: Path) -> None:
-    """The driver's stand-in notes where two were opened at once."""
+def test_no_more_decoders_are_opened_at_once_than_there_are_turns(tmp_path: Path) -> None:
+    """Four processes open them; the driver's stand-in notes how many are being opened at once."""
     openings = tmp_path / "openings"
     environment = {
         **os.environ,
@@ -82,30 +78,40 @@ def test_decoders_of_two_processes_are_opened_one_after_the_other(tmp_path: Path
         "LOOKOUT_HOST_FOLDER": str(tmp_path),
         "LOOKOUT_TEST_OPENINGS": str(openings),
     }
-    command = [sys.executable, "-c", _OPENER, "4"]
+    command, pipe = [sys.executable, "-c", _OPENER, "4"], subprocess.PIPE
     with ExitStack() as stack:
         running = [
             stack.enter_context(
-                subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True)
             )
-            for _ in range(2)
+            for _ in range(4)
         ]
-        said = [process.communicate(timeout=60)[0].decode() for process in running]
-    assert [process.returncode for process in running] == [0, 0], said
-    assert openings.read_text() == "alone\n" * 8
+        for process in running:
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+        for process in running:
+            assert process.stdin
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for process in running:
+            process.communicate(timeout=60)
+    assert [process.returncode for process in running] == [0] * 4
+    counts = [int(line) for line in openings.read_text().split()]
+    assert len(counts) == 16
+    assert max(counts) <= Pace().abreast
 
 
 def test_a_process_that_dies_gives_its_turn_up(tmp_path: Path) -> None:
     with holding(tmp_path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with Turns(tmp_path).taken() as has_turn:
+        with Turns(tmp_path, Pace(abreast=1)).taken() as has_turn:
             assert has_turn
 
 
 def test_a_process_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
     """Those who have waited in vain for it once do not wait again."""
-    turns = Turns(tmp_path, Pace(patience_s=0.2))
+    turns = Turns(tmp_path, Pace(abreast=1, patience_s=0.2))
     with written(tmp_path) as lines, holding(tmp_path):
         for _ in range(3):
             with turns.taken() as has_turn:
@@ -114,7 +120,7 @@ def test_a_process_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
-    turns, begun, ended = Turns(tmp_path, Pace(patience_s=0.2)), threading.Event(), threading.Event()
+    turns, begun, ended = Turns(tmp_path, Pace(abreast=1, patience_s=0.2)), threading.Event(), threading.Event()
 
     def hang() -> None:
         with turns.taken():
@@ -132,7 +138,7 @@ def test_a_thread_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
 
 def test_who_waits_behind_others_waits_as_long_as_they_get_on(tmp_path: Path) -> None:
     """Ten turns of another take longer together than the patience."""
-    pace = Pace(patience_s=0.5)
+    pace = Pace(abreast=1, patience_s=0.5)
     one, other, has_begun = Turns(tmp_path, pace), Turns(tmp_path, pace), threading.Event()
 
     def take_ten() -> None:
@@ -152,7 +158,7 @@ def test_who_waits_behind_others_waits_as_long_as_they_get_on(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kind", ["no folder", "a link", "a pipe"])
 def test_without_the_file_it_goes_on_and_says_so_once(kind: str, tmp_path: Path) -> None:
-    folder, file = tmp_path, tmp_path / "lookout-decoders.lock"
+    folder, file = tmp_path, tmp_path / "lookout-decoders-0.lock"
     if kind == "no folder":
         folder = tmp_path / "none"
     elif kind == "a link":  # to a file of somebody's
@@ -171,18 +177,16 @@ def test_without_the_file_it_goes_on_and_says_so_once(kind: str, tmp_path: Path)
         assert (tmp_path / "of somebody").read_text() == "text"
 
 
-@pytest.mark.parametrize("is_late", [False, True])
-def test_time_is_left_between_turns_and_more_while_somebody_is_late(is_late: bool, tmp_path: Path) -> None:
+def test_time_is_left_between_turns_while_somebody_is_late(tmp_path: Path) -> None:
     """As a part of the turn before: a daemon that runs has its deadlines in it."""
-    pace, length = Pace(gap=0.2, late_gap=3.0), 0.02
-    if is_late:
-        HostLateness(tmp_path).tell()
+    pace, length = Pace(late_gap=3.0), 0.02
+    HostLateness(tmp_path).tell()
     one, other, times = Turns(tmp_path, pace), Turns(tmp_path, pace), []
     for turns in (one, other, one):
         with turns.taken():
             times.append(monotonic())
             sleep(length)
-    least = length * (1 + (pace.late_gap if is_late else pace.gap))
+    least = length * (1 + pace.late_gap)
     assert all(after - before >= least for before, after in pairwise(times))
 
 

@@ -108,7 +108,7 @@ def _timed() -> Rows:
 
     library: Any = Timed(nvcuvid._library(), note)
     nvcuvid._library = lambda: library  # type: ignore[assignment]
-    cuda.driver = Timed(cuda.driver, note)  # type: ignore[assignment]
+    cuda.driver = Timed(cuda.driver, note)  # type: ignore[attr-defined]
     cuda._hot = Timed(cuda._hot, note)  # type: ignore[assignment]
     return rows
 
@@ -256,7 +256,8 @@ def _forms(count: int = 6) -> None:
         for decoder in made:
             library.cuvidDestroyDecoder(decoder)
         gone = (perf_counter() - begun) * 1e3 / count
-        found = f"{np.median(changed):9.2f}" if None not in changed else f"{'refused':>9}"
+        done = [row for row in changed if row is not None]
+        found = f"{np.median(done):9.2f}" if done else f"{'refused':>9}"
         _write(f"{name:32}{np.mean(ms):9.2f}{np.median(ms):9.2f}{max(ms):9.2f}{gone:9.2f}{taken:9.1f}{found}")
     engines.close()
 
@@ -520,7 +521,7 @@ def _child_watches(clip: Path, file: str) -> int:
     return 0
 
 
-def _child_computes(_: Path, file: str, mebibytes: str) -> int:
+def _child_computes(clip: Path, file: str, mebibytes: str) -> int:  # noqa: ARG001
     """A stand-in for a lane: some ms of work every 10 ms, for which it sleeps until the GPU's interrupt."""
     rows = _timed()
     engines = Engines(0)
@@ -531,7 +532,7 @@ def _child_computes(_: Path, file: str, mebibytes: str) -> int:
     begun, turn = perf_counter_ns(), 0
     while not _told(begun + turn * 10_000_000):
         before = perf_counter_ns()
-        for _ in range(8):
+        for _copy in range(8):
             stream.copy(target.pointer, source.pointer, size)
         event.record(stream)
         event.synchronize()
@@ -628,7 +629,7 @@ def _child_acts(clip: Path, device: str) -> int:
     return 0
 
 
-def _child_context(_: Path, device: str) -> int:
+def _child_context(clip: Path, device: str) -> int:  # noqa: ARG001
     Engines(int(device)).close()
     return 0
 

@@ -1,8 +1,8 @@
 // libnvcuvid as its header describes it, without a GPU: it says what it was asked for, and decodes nothing.
 // A packet's first byte is what happens: p a picture, e one that ends in an error, h one that is never done, w one of
 // another size, t one of ten bits, 0 one of 320x192 whatever is in it, anything else no picture. One is done when it has
-// been asked about three times. LOOKOUT_TEST_OPENINGS is a file in which each decoder that is made notes whether another
-// process, or thread, made one at the same time. Byte by byte it is 7 times its place in the order of decoding, and its row, until it
+// been asked about three times. LOOKOUT_TEST_OPENINGS is a file in which each decoder that is made notes how many
+// are being made at this moment, by all processes. Byte by byte it is 7 times its place in the order of decoding, and its row, until it
 // is given back.
 #include <atomic>
 #include <chrono>
@@ -43,18 +43,21 @@ struct Parser {
     }
 };
 
-// Takes a moment, in which nobody else may come.
+// Takes a moment, and notes how many do so at this moment.
 void note_opening(const std::string &file) {
-    const std::string mark = file + ".now";
-    const int own = open(mark.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    std::string mark;
+    int own = -1, place = 0;
+    while (own < 0 && ++place < 9) {
+        mark = file + "." + std::to_string(place);
+        own = open(mark.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    const std::string line = own < 0 ? "beside another\n" : "alone\n";
+    const std::string line = std::to_string(place) + "\n";
     const int notes = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (write(notes, line.data(), line.size()) < 0)
+    if (own < 0 || write(notes, line.data(), line.size()) < 0)
         abort();
-    close(notes);
-    if (own >= 0)
-        close(own), unlink(mark.c_str());
+    close(notes), close(own);
+    unlink(mark.c_str());
 }
 
 struct Decoder {
