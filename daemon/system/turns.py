@@ -15,17 +15,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, monotonic_ns, sleep
 
 import structlog
 
+from daemon.clock import Clock, SystemClock
 from daemon.system.libc import libc
 
 log = structlog.get_logger(__name__)
 
 FOLDER_VARIABLE = "LOOKOUT_HOST_FOLDER"
 _NAME = "lookout-decoders"
-_ALONE_S = 60.0  # without turns, once nobody has got on
+_ALONE_NS = 60_000_000_000  # without turns, once nobody has got on
 _POLL_S = 0.002
 _MAX_GAP_S = 0.25
 _LATE_FOR_NS = 3_000_000_000  # what was said of lateness holds so long
@@ -58,15 +58,16 @@ class Turns:
         folder: where the locks are; None for `host_folder`.
     """
 
-    def __init__(self, folder: Path | None = None, pace: Pace | None = None) -> None:
-        self._folder, self._pace = folder or host_folder(), pace or Pace()
+    def __init__(self, folder: Path | None = None, pace: Pace | None = None, clock: Clock | None = None) -> None:
+        self._folder, self._pace, self._clock = folder or host_folder(), pace or Pace(), clock or SystemClock()
+        self._never = threading.Event()  # waited on
         count = self._pace.abreast
         self._slots = [_Slot(self._folder / f"{_NAME}-{number}.lock") for number in range(count)]
         self._places = threading.Semaphore(count)  # whoever has one waits for a turn of the host, and has it
         self._done = 0  # turns of this process
-        self._alone_until = 0.0
+        self._alone_until_ns = 0
         self._is_told = False
-        self._lateness = HostLateness(self._folder)
+        self._lateness = HostLateness(self._folder, self._clock)
 
     @contextmanager
     def taken(self) -> Iterator[bool]:
@@ -79,12 +80,13 @@ class Turns:
             if slot is None:
                 yield False
                 return
-            begun = monotonic()
+            begun = self._clock.monotonic_ns()
             try:
                 yield True
             finally:
                 if self._lateness.is_told:
-                    sleep(min(_MAX_GAP_S, self._pace.late_gap * (monotonic() - begun)))
+                    took = (self._clock.monotonic_ns() - begun) / 1e9
+                    self._clock.wait(self._never, min(_MAX_GAP_S, self._pace.late_gap * took))
                 slot.give_back()
         finally:
             self._done += 1
@@ -92,7 +94,7 @@ class Turns:
 
     def _has_place(self) -> bool:
         """Wait to be among the first of this process; False if none of them gets on."""
-        while monotonic() >= self._alone_until:
+        while self._clock.monotonic_ns() >= self._alone_until_ns:
             before = self._done
             if self._places.acquire(timeout=self._pace.patience_s):
                 return True
@@ -102,18 +104,19 @@ class Turns:
 
     def _slot(self) -> _Slot | None:
         """Wait for a turn of the host; None if it cannot be had."""
-        if monotonic() < self._alone_until:
+        now = self._clock.monotonic_ns
+        if now() < self._alone_until_ns:
             return None
-        count, since = -1, monotonic()
+        count, since = -1, now()
         try:
             while True:
                 for slot in self._slots[:1] if self._lateness.is_told else self._slots:
                     if slot.take():
                         return slot
-                sleep(_POLL_S)
+                self._clock.wait(self._never, _POLL_S)
                 if count != (count := sum(slot.count for slot in self._slots)):
-                    since = monotonic()
-                elif monotonic() - since > self._pace.patience_s:
+                    since = now()
+                elif now() - since > self._pace.patience_s * 1e9:
                     self._go_alone("another process of this host does not get on")
                     return None
         except OSError as error:
@@ -121,7 +124,7 @@ class Turns:
             return None
 
     def _go_alone(self, reason: str) -> None:
-        self._alone_until = monotonic() + _ALONE_S
+        self._alone_until_ns = self._clock.monotonic_ns() + _ALONE_NS
         if not self._is_told:
             self._is_told = True
             log.warning("decoders open without turns: others of this host may lose frames meanwhile", reason=reason)
@@ -150,12 +153,16 @@ class _Slot:
             if self._file < 0:
                 self._file = _opened(self._path)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException as error:
+            if os.fstat(self._file).st_nlink:
+                return True
+            self.close()  # systemd removes the files of a service that ends: others have a new one, or will have
+        except BlockingIOError:
+            pass
+        except BaseException:
             self._own.release()
-            if isinstance(error, BlockingIOError):
-                return False
             raise
-        return True
+        self._own.release()
+        return False
 
     def give_back(self) -> None:
         # Neither call waits: others must not wait until this thread has the interpreter's lock again.
@@ -175,13 +182,14 @@ class _Slot:
 
 
 class HostLateness:
-    """What a daemon tells the others of its host: its frames are late, so that those who open decoders leave time.
+    """A note for all daemons of a host: frames of one are late, so that those who open decoders leave time.
 
     Args:
         folder: as of `Turns`.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, clock: Clock | None = None) -> None:
+        self._now = (clock or SystemClock()).monotonic_ns
         self._path = (folder or host_folder()) / f"{_NAME}.late"
 
     def tell(self) -> None:
@@ -189,7 +197,7 @@ class HostLateness:
         with suppress(OSError):
             file = _opened(self._path)
             try:
-                os.pwrite(file, monotonic_ns().to_bytes(_NUMBER_BYTES, "little"), 0)
+                os.pwrite(file, self._now().to_bytes(_NUMBER_BYTES, "little"), 0)
             finally:
                 os.close(file)
 
@@ -201,7 +209,7 @@ class HostLateness:
         except OSError:
             return False
         try:
-            return 0 <= monotonic_ns() - _number_in(file) < _LATE_FOR_NS
+            return 0 <= self._now() - _number_in(file) < _LATE_FOR_NS
         except OSError:
             return False
         finally:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,18 @@ def test_a_process_that_dies_gives_its_turn_up(tmp_path: Path) -> None:
             assert has_turn
 
 
+def test_a_lock_that_somebody_removes_is_made_anew(tmp_path: Path) -> None:
+    """As systemd does with the files of a service that ends."""
+    one, other = Turns(tmp_path, Pace(abreast=1)), Turns(tmp_path, Pace(abreast=1, patience_s=0.2))
+    with one.taken():
+        pass
+    (tmp_path / "lookout-decoders-0.lock").unlink()
+    with one.taken() as has_turn:
+        assert has_turn
+        with other.taken() as also:
+            assert not also
+
+
 def test_a_process_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
     """Those who have waited in vain for it once do not wait again."""
     turns = Turns(tmp_path, Pace(abreast=1, patience_s=0.2))
@@ -139,13 +151,14 @@ def test_a_thread_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
 def test_who_waits_behind_others_waits_as_long_as_they_get_on(tmp_path: Path) -> None:
     """Ten turns of another take longer together than the patience."""
     pace = Pace(abreast=1, patience_s=0.5)
-    one, other, has_begun = Turns(tmp_path, pace), Turns(tmp_path, pace), threading.Event()
+    one, other = Turns(tmp_path, pace), Turns(tmp_path, pace)
+    has_begun, pause = threading.Event(), threading.Event()
 
     def take_ten() -> None:
         for _ in range(10):
             with one.taken():
                 has_begun.set()
-                sleep(0.1)
+                pause.wait(0.1)
 
     thread = threading.Thread(target=take_ten)
     thread.start()
@@ -185,7 +198,7 @@ def test_time_is_left_between_turns_while_somebody_is_late(tmp_path: Path) -> No
     for turns in (one, other, one):
         with turns.taken():
             times.append(monotonic())
-            sleep(length)
+            threading.Event().wait(length)
     least = length * (1 + pace.late_gap)
     assert all(after - before >= least for before, after in pairwise(times))
 
