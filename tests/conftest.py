@@ -34,6 +34,12 @@ settings.load_profile("ci" if os.environ.get("LOOKOUT_FORBID_SKIP") else "any")
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".pytest_cache" / "numba"))
 
 
+# Not that of the host, which daemons use that are no part of a test.
+_HOST_FOLDER = ROOT / ".pytest_cache" / "host"
+_HOST_FOLDER.mkdir(parents=True, exist_ok=True)
+os.environ.setdefault("LOOKOUT_HOST_FOLDER", str(_HOST_FOLDER))
+
+
 # A shell that starts something in the background has it ignore SIGINT, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

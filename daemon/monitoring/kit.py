@@ -74,4 +74,9 @@ def open_monitor(
     ticks = [*on_tick]
     if any(info.gpu is not None for info in models().values()) and core.config.gpu.avoid_interrupts:
         ticks.insert(0, Affinity(pids).check)
+    if any(info.gpu is not None for info in models().values()) and core.config.board.mode == "live":
+        from daemon.monitoring.pace import PaceSetter
+        from daemon.system.turns import HostLateness
+
+        listeners = [*listeners, PaceSetter(HostLateness().tell)]
     return core.life.add(Monitor(core.config.monitor, parts, core.runtime, listeners, on_report, ticks), Phase.REPORTS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import c_char_p, c_int, c_size_t, c_ssize_t, c_void_p
+from ctypes import c_char_p, c_int, c_long, c_size_t, c_ssize_t, c_void_p
 from functools import cache
 
 
@@ -19,6 +19,8 @@ def libc() -> ctypes.PyDLL:
     found.recv.argtypes, found.recv.restype = (c_int, c_void_p, c_size_t, c_int), c_ssize_t
     found.send.argtypes, found.send.restype = (c_int, c_char_p, c_size_t, c_int), c_ssize_t
     found.write.argtypes, found.write.restype = (c_int, c_char_p, c_size_t), c_ssize_t
+    found.flock.argtypes = (c_int, c_int)
+    found.pwrite.argtypes, found.pwrite.restype = (c_int, c_char_p, c_size_t, c_long), c_ssize_t
     return found
 
 

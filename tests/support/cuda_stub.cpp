@@ -13,9 +13,11 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <sys/mman.h>
 #include <thread>
 #include <time.h>
 #include <tuple>
+#include <unistd.h>
 
 #include <ffnvcodec/dynlink_cuda.h>
 
@@ -78,7 +80,7 @@ bool end_of(void *handle, const char *kind) {
 }
 
 constexpr char CONTEXT[] = "context", STREAM[] = "stream", EVENT[] = "event", DEVICE[] = "device memory",
-               PINNED[] = "pinned memory", GRAPH[] = "graph", EXEC[] = "executable graph", MODULE[] = "module";
+               PINNED[] = "pinned memory", SHARED[] = "shared memory", GRAPH[] = "graph", EXEC[] = "executable graph", MODULE[] = "module";
 
 // --- memory ----------------------------------------------------------------------------------------------------------
 
@@ -606,6 +608,66 @@ CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_t size, S
         check_access(target, size);
         memset(reinterpret_cast<void *>(target), value, size);
     });
+    return CUDA_SUCCESS;
+}
+
+// Memory that processes share: a file in memory stands for it, and what is mapped is a part of that.
+CUresult cuMemGetAllocationGranularity(size_t *size, const void *, int) {
+    CALL;
+    return *size = 2u << 20, CUDA_SUCCESS;
+}
+
+CUresult cuMemCreate(unsigned long long *memory, size_t size, const void *, unsigned long long) {
+    IN_CONTEXT;
+    const int file = memfd_create("shared", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(size)))
+        return code(out_of_memory);
+    return *memory = static_cast<unsigned long long>(file), CUDA_SUCCESS;
+}
+
+CUresult cuMemImportFromShareableHandle(unsigned long long *memory, void *file, int) {
+    IN_CONTEXT;
+    const int own = dup(static_cast<int>(reinterpret_cast<long>(file)));
+    return *memory = static_cast<unsigned long long>(own), own < 0 ? code(invalid_value) : CUDA_SUCCESS;
+}
+
+CUresult cuMemExportToShareableHandle(void *file, unsigned long long memory, int, unsigned long long) {
+    IN_CONTEXT;
+    return *static_cast<int *>(file) = dup(static_cast<int>(memory)), CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(unsigned long long memory) {
+    CALL;
+    return close(static_cast<int>(memory)) ? code(invalid_value) : CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t, CUdeviceptr, unsigned long long) {
+    IN_CONTEXT;
+    void *const found = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return *address = reinterpret_cast<CUdeviceptr>(found), found == MAP_FAILED ? code(out_of_memory) : CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
+    CALL;
+    return munmap(reinterpret_cast<void *>(address), size) ? code(invalid_value) : CUDA_SUCCESS;
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t, unsigned long long memory, unsigned long long) {
+    IN_CONTEXT;
+    void *const wanted = reinterpret_cast<void *>(address);
+    if (mmap(wanted, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, static_cast<int>(memory), 0) == MAP_FAILED)
+        return code(out_of_memory);
+    return alive(wanted, SHARED), CUDA_SUCCESS;
+}
+
+CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
+    DESTROYS(reinterpret_cast<void *>(address), SHARED);
+    mmap(reinterpret_cast<void *>(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    return injected;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr, size_t, const void *, size_t) {
+    CALL;
     return CUDA_SUCCESS;
 }
 

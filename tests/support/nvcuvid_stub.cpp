@@ -1,14 +1,20 @@
 // libnvcuvid as its header describes it, without a GPU: it says what it was asked for, and decodes nothing.
 // A packet's first byte is what happens: p a picture, e one that ends in an error, h one that is never done, w one of
 // another size, t one of ten bits, 0 one of 320x192 whatever is in it, anything else no picture. One is done when it has
-// been asked about three times. Byte by byte it is 7 times its place in the order of decoding, and its row, until it
+// been asked about three times. LOOKOUT_TEST_OPENINGS is a file in which each decoder that is made notes how many
+// are being made at this moment, by all processes. Byte by byte it is 7 times its place in the order of decoding, and its row, until it
 // is given back.
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fcntl.h>
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <unistd.h>
 
 #include <ffnvcodec/dynlink_cuda.h>
 #include <ffnvcodec/dynlink_nvcuvid.h>
@@ -36,6 +42,23 @@ struct Parser {
             wanted.pfnDisplayPicture(wanted.pUserData, &waiting.front());
     }
 };
+
+// Takes a moment, and notes how many do so at this moment.
+void note_opening(const std::string &file) {
+    std::string mark;
+    int own = -1, place = 0;
+    while (own < 0 && ++place < 9) {
+        mark = file + "." + std::to_string(place);
+        own = open(mark.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const std::string line = std::to_string(place) + "\n";
+    const int notes = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (own < 0 || write(notes, line.data(), line.size()) < 0)
+        abort();
+    close(notes), close(own);
+    unlink(mark.c_str());
+}
 
 struct Decoder {
     unsigned rows;
@@ -129,6 +152,8 @@ CUresult cuvidDestroyVideoParser(CUvideoparser parser) {
 CUresult cuvidCreateDecoder(CUvideodecoder *decoder, CUVIDDECODECREATEINFO *wanted) {
     if (refusal)
         return static_cast<CUresult>(refusal);
+    if (const char *file = getenv("LOOKOUT_TEST_OPENINGS"))
+        note_opening(file);
     auto &area = wanted->display_area;
     std::lock_guard guard(lock);
     said << "decoder codec " << wanted->CodecType << " of " << wanted->ulWidth << "x" << wanted->ulHeight << " up to "
@@ -139,6 +164,14 @@ CUresult cuvidCreateDecoder(CUvideodecoder *decoder, CUVIDDECODECREATEINFO *want
          << " deinterlace " << wanted->DeinterlaceMode << " flags " << wanted->ulCreationFlags << "\n";
     *decoder = reinterpret_cast<CUvideodecoder>(new Decoder{static_cast<unsigned>(wanted->ulTargetHeight * 3 / 2)});
     ++alive;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuvidReconfigureDecoder(CUvideodecoder handle, CUVIDRECONFIGUREDECODERINFO *wanted) {
+    std::lock_guard guard(lock);
+    said << "change to " << wanted->ulWidth << "x" << wanted->ulHeight << " as " << wanted->ulTargetWidth << "x"
+         << wanted->ulTargetHeight << " surfaces " << wanted->ulNumDecodeSurfaces << "\n";
+    reinterpret_cast<Decoder *>(handle)->rows = static_cast<unsigned>(wanted->ulTargetHeight * 3 / 2);
     return CUDA_SUCCESS;
 }
 

@@ -9,6 +9,8 @@ Source: cuviddec.h and nvcuvid.h, Video Codec SDK 12.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from ctypes import byref, c_ubyte, c_uint, c_ulonglong, c_void_p
 from functools import cache
 from typing import Any
@@ -40,6 +42,8 @@ _STICKY = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
 
 DisplayedPicture = tuple[int, "int | None"]
 """The index of a decoded picture, and the time of its packet."""
+
+Enter = Callable[[], AbstractContextManager[object]]
 
 
 class NvdecError(Exception):
@@ -74,13 +78,21 @@ class StreamDecoder:
         codec: one of `CODECS`.
         stream: handle of the CUDA stream on which pictures are mapped.
         low_latency: display each picture at once, decoded or not.
+        turn: entered while the decoder is made, which the driver does for one stream of the host at a time.
 
     Attributes:
         size: width and height, pixels; 0 until the stream's parameters are known.
         dpb_size: pictures in the decoder's picture buffer; 0 until then.
     """
 
-    def __init__(self, codec: str, stream: int, *, low_latency: bool) -> None:
+    def __init__(
+        self,
+        codec: str,
+        stream: int,
+        *,
+        low_latency: bool,
+        turn: Enter | None = None,
+    ) -> None:
         self.size, self.dpb_size = (0, 0), 0
         self._library, self._parser, self._decoder = _library(), c_void_p(), c_void_p()
         self._reports_status = codec in _REPORTS_STATUS
@@ -92,6 +104,7 @@ class StreamDecoder:
         self._packet, self._status = Packet(), DecodeStatus()
         self._processing = Processing(progressive=1, stream=stream)
         self._pointer, self._pitch = c_ulonglong(), c_uint()
+        self._turn = turn or nullcontext
         self._delay = _NO_DELAY if low_latency else _THROUGHPUT_DELAY
         wanted = ParserParameters(codec=CODECS[codec], surfaces=1, delay=self._delay)
         wanted.on_format, wanted.on_decode, wanted.on_display = self._callbacks
@@ -193,7 +206,9 @@ class StreamDecoder:
             target_height=height,
             mapped=_MAX_MAPPED,
         )
-        _checked("cuvidCreateDecoder", self._library.cuvidCreateDecoder(byref(self._decoder), byref(wanted)))
+        with self._turn():
+            code = self._library.cuvidCreateDecoder(byref(self._decoder), byref(wanted))
+        _checked("cuvidCreateDecoder", code)
 
     def _on_decode(self, _: Any, where: int) -> int:
         if self._error or not self._decoder:  # after a format change the driver may crash

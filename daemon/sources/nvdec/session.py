@@ -18,6 +18,7 @@ from daemon.sources.nvdec.costs import decoder_bytes
 from daemon.sources.nvdec.nvcuvid import CODECS, OUT_OF_MEMORY, DisplayedPicture, NvdecError, StreamDecoder, caps
 from daemon.sources.nvdec.port import LoadablePicture
 from daemon.sources.nvdec.surfaces import Surface, Surfaces
+from daemon.system.turns import Turns
 from detectors.cuda import CudaError, Device, DeviceBuffer, SharedBuffer, Stream
 from detectors.port import DeviceImage
 
@@ -38,11 +39,16 @@ class Engines:
     Attributes:
         device: the GPU.
         threads: the number of threads that keep all engines busy.
+        turns: to open decoders, and this process's context.
     """
 
-    def __init__(self, device: int, *, shared: bool = False) -> None:
+    def __init__(self, device: int, *, shared: bool = False, turns: Turns | None = None) -> None:
         self._index, self._shared = device, shared
-        self.device = Device(device)
+        self.turns = turns or Turns()
+        with ExitStack() as undo, self.turns.taken():
+            undo.callback(self.turns.close)
+            self.device = Device(device)
+            undo.pop_all()
         # A thread serves several sessions, each with pictures in flight: few threads keep all engines busy.
         self.threads = ceil(_THREADS_PER_ENGINE * max(1, caps("h264").engines))
 
@@ -66,6 +72,7 @@ class Engines:
         return SharedBuffer(self._index, size) if self._shared else DeviceBuffer(size)
 
     def close(self) -> None:
+        self.turns.close()
         self.device.close()
 
 
@@ -89,7 +96,7 @@ class NvdecSession:
         with ExitStack() as undo:
             self._stream = Stream()
             undo.callback(self._stream.close)
-            self._decoder = StreamDecoder(codec, self._stream.handle, low_latency=low_latency)
+            self._decoder = StreamDecoder(codec, self._stream.handle, low_latency=low_latency, turn=engines.turns.taken)
             undo.pop_all()
 
     def make_current(self) -> None:
