@@ -14,7 +14,7 @@ from daemon.bridge.formats.port import formatter
 from daemon.bridge.records import Record, RecordKind
 from daemon.bridge.spool import Spool
 from daemon.bridge.when import When
-from daemon.config.targets import TargetConfig, WireBase
+from daemon.config.targets import MqttTarget, TargetConfig, WireBase
 
 MOST_READ = 500
 _ALL: frozenset[RecordKind] = frozenset(("event", "status", "clip", "loss"))
@@ -57,6 +57,8 @@ class Planner:
         self._spool, self._cooldown, self._utc_ns = spool, cooldown, utc_ns
         self._when = When(target)
         self._kinds = formatter(target.format).kinds if isinstance(target, WireBase) else _ALL
+        self._format = formatter(target.format) if isinstance(target, WireBase) else None
+        self._has_beside = isinstance(target, MqttTarget) and (target.homeassistant or target.picture)
         self._stale_ns = None if target.stale_s is None else round(target.stale_s * 1e9)
         self._admitted = dict[int, bool]()  # by position: a cooldown is asked once
 
@@ -88,7 +90,7 @@ class Planner:
 
     def _judged(self, record: Record) -> Step:
         try:
-            wanted = record.kind in self._kinds and self._when.wants(record)
+            wanted = record.kind in self._kinds and self._when.wants(record) and self._tells(record)
         except msgspec.MsgspecError:
             return Step(record.position, None, "unreadable")
         if not wanted:
@@ -98,6 +100,10 @@ class Planner:
         if not self._is_admitted(record):
             return Step(record.position, None, "thinned")
         return Step(record.position, record, None)
+
+    def _tells(self, record: Record) -> bool:
+        """Whether the format has something for it, or something is told beside it."""
+        return self._format is None or (self._has_beside and record.kind == "event") or self._format.has(record)
 
     def _is_admitted(self, record: Record) -> bool:
         if self._cooldown is None:

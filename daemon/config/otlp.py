@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from daemon.config.http import is_loopback
 from daemon.config.section import Count, Section
 from daemon.errors import ConfigError
 from daemon.redact import Url
@@ -20,6 +21,8 @@ class OtlpConfig(Section, frozen=True):
     headers_file: Path | None = None
     """a file with headers for it, such as a token, each a line `Name: value`, which not everybody may read; null:
     OTEL_EXPORTER_OTLP_HEADERS"""
+    allow_plaintext: bool = False
+    """send these headers over http:// to another machine: they can be read on the way"""
     every: Count = 1000
     """one of so many published frames is traced, and beside them those that are slow or dropped"""
     slow_ms: Annotated[float, msgspec.Meta(ge=0.001, le=3_600_000)] = 200.0
@@ -29,10 +32,28 @@ class OtlpConfig(Section, frozen=True):
 def check_otlp(otlp: OtlpConfig) -> None:
     """
     Raises:
-        ConfigError: the endpoint is none.
+        ConfigError: the endpoint is none, or its headers could be read on the way.
     """
     if otlp.endpoint is not None:
         check_endpoint(otlp.endpoint, "otlp.endpoint")
+        if otlp.headers_file is not None:
+            check_headers(otlp, otlp.endpoint, "otlp.headers_file")
+
+
+def check_headers(otlp: OtlpConfig, url: Url, where: str) -> None:
+    """
+    Args:
+        url: of a collector that gets headers.
+        where: they are written, for messages.
+
+    Raises:
+        ConfigError: they could be read on the way.
+    """
+    parts = urlsplit(url.reveal())
+    if parts.scheme != "https" and not is_loopback(parts.hostname or "") and not otlp.allow_plaintext:
+        raise ConfigError(
+            f"{where}: could be read on the way to {url}: write https://, or set otlp.allow_plaintext: true"
+        )
 
 
 def check_endpoint(url: Url, where: str) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import structlog
 
 from daemon import __version__
-from daemon.config.otlp import OtlpConfig, check_endpoint
+from daemon.config.otlp import OtlpConfig, check_endpoint, check_headers
 from daemon.errors import ConfigError
 from daemon.redact import Url
 
@@ -69,14 +69,17 @@ def settings_of(config: OtlpConfig, environment: Mapping[str, str], instance: st
         instance: id of the daemon's run.
 
     Raises:
-        ConfigError: there is no endpoint or it is none, or the file of headers cannot be read.
+        ConfigError: there is no endpoint or it is none, the file of headers cannot be read, or headers could be read on
+            the way.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         log.info("nothing is traced: OTEL_SDK_DISABLED is set")
         return None
     url, path = _endpoint(config, environment)
     parts = urlsplit(url.reveal())
-    is_https = parts.scheme == "https"
+    is_https, headers = parts.scheme == "https", {} if config.headers_file else _headers(environment)
+    if headers or config.headers_file:
+        check_headers(config, url, "otlp.headers_file" if config.headers_file else "OTEL_EXPORTER_OTLP_HEADERS")
     protocol = next((value for name in _PROTOCOLS if (value := environment.get(name))), "http/json")
     if not protocol.startswith("http/"):
         log.warning("traces are sent by OTLP over HTTP alone: the endpoint must take that", asked_for=protocol)
@@ -85,7 +88,7 @@ def settings_of(config: OtlpConfig, environment: Mapping[str, str], instance: st
         is_https=is_https,
         path=path,
         shown=str(url),
-        headers={} if config.headers_file else _headers(environment),
+        headers=headers,
         headers_file=config.headers_file,
         resource=_resource(environment, instance),
         every=config.every,

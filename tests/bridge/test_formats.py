@@ -103,6 +103,14 @@ def test_each_format_writes_what_it_wrote(name: Format) -> None:
     assert [_line(part) for part in _written(formatter(name))] == golden
 
 
+@pytest.mark.parametrize("name", get_args(Format))
+def test_a_format_says_what_it_has_nothing_for(name: Format) -> None:
+    form = formatter(name)
+    for record in RECORDS:
+        if record.kind in form.kinds:
+            assert form.has(record) == bool(form.record(record))
+
+
 def _validator(name: str) -> Callable[[Any], None]:
     schema = json.loads((_FOLDER / "schemas" / f"{name}.json").read_text())
     found: Callable[[Any], None] = jsonschema.Draft202012Validator(schema).validate
@@ -199,6 +207,7 @@ def _check_any(parts: Sequence[Encoded], again: Sequence[Encoded]) -> None:
 def test_any_event_can_be_written(event: wire.Event) -> None:
     for name in get_args(Format):
         form = formatter(name)
+        assert form.has(_of_event(event)) == bool(form.record(_of_event(event)))
         if "event" in form.kinds:
             _check_any(form.record(_of_event(event)), formatter(name).record(_of_event(event)))
 

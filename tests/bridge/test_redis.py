@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from daemon.bridge.port import AwayError
 from daemon.bridge.records import Delivery
+from daemon.bridge.targets.opening import open_target
 from daemon.redact import Secret
-from tests.bridge.brokers.harness import deliveries, delivery, opened, secret_file
+from tests.bridge.brokers.harness import context, deliveries, delivery, opened, secret_file
 from tests.bridge.brokers.redis import PASSWORD, RedisHarness
+from tests.support.clock import ManualClock
 
 pytestmark = pytest.mark.needs("redis-server")
 
@@ -37,6 +40,35 @@ def test_what_is_there_already_is_not_added_again(redis: RedisHarness) -> None:
         connection.deliver(deliveries(60))
         assert list(connection.deliver(_again(deliveries(100)))) == [None] * 100
     assert _ids(redis) == [row.record.id for row in deliveries(100)]
+
+
+class _FlyingClock(ManualClock):
+    """The time for a batch is over at each look."""
+
+    def monotonic_ns(self) -> int:
+        self.advance(7)
+        return super().monotonic_ns()
+
+
+def test_a_link_that_is_too_slow_for_many_streams_gets_on_all_the_same(redis: RedisHarness) -> None:
+    """Each batch settles what could be looked for in time."""
+    rows = [delivery(number, source=f"s{number % 4}") for number in range(1, 21)]
+    older = [delivery(number, source=f"s{number % 4}") for number in range(1000, 1800)]
+    target, batches = redis.target(stream="lookout:event:{source}"), 0
+    with closing(open_target(target, replace(context(), clock=_FlyingClock()))) as connection:
+        connection.deliver(older)
+        assert list(connection.deliver(rows[:12])) == [None] * 12
+        waiting = _again(rows)
+        while waiting:
+            settled = connection.deliver(waiting)
+            assert settled
+            assert not any(settled)
+            waiting, batches = waiting[len(settled) :], batches + 1
+        assert batches > 1
+    with redis.client() as client:
+        for number in range(4):
+            found = [fields[b"id"].decode() for _, fields in client.xrange(f"lookout:event:s{number}")]
+            assert found == [row.record.id for row in [*older, *rows] if row.record.source == f"s{number}"]
 
 
 def test_a_spool_that_was_lost_begins_again_and_nothing_is_refused(redis: RedisHarness) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from daemon.bridge.account import Account
 from daemon.bridge.messages import Loss, Notice
-from daemon.bridge.records import Record, RecordKind
+from daemon.bridge.plan import Planner
+from daemon.bridge.records import Entry, Record, RecordKind
+from daemon.bridge.spool import Spool
 from daemon.bridge.when import When
+from daemon.clock import SystemClock
 from daemon.config.bridge import BridgeConfig, check_bridge
 from daemon.config.http import HttpConfig
+from daemon.config.targets import MqttTarget
 from daemon.config.text import hook
 from daemon.errors import ConfigError
 from daemon.validation import convert
@@ -63,6 +69,38 @@ def test_an_event_is_wanted_or_not(when: dict[str, Any], wanted: Event, unwanted
     rule = _when(**when)
     assert rule.wants(_record(wanted))
     assert unwanted is None or not rule.wants(_record(unwanted, source=unwanted.source))
+
+
+@pytest.mark.parametrize(
+    ("more", "outcomes"),
+    [
+        ({"format": "frigate"}, ["filtered", None]),
+        ({"format": "deepstream-full"}, ["filtered", None]),
+        ({"format": "deepstream-minimal"}, ["filtered", "filtered"]),
+        ({"format": "lookout"}, [None, None]),
+        ({"format": "frigate", "homeassistant": True}, [None, None]),
+        ({"format": "frigate", "picture": True}, [None, None]),
+    ],
+)
+def test_what_a_format_has_nothing_for_is_filtered(
+    tmp_path: Path, more: dict[str, Any], outcomes: list[str | None]
+) -> None:
+    """Unless something is told beside it."""
+    target = convert({"name": "t", "type": "mqtt", "url": "mqtt://127.0.0.1", **more}, MqttTarget, hook)
+    crowd = _event(kind="crowd", phase="over", label=None, count=9)
+    person = _event(kind="object", phase="appeared", track=1, box=(0.0, 0.0, 9.0, 9.0))
+    before = Spool(tmp_path / "spool", 64, SystemClock())
+    before.need(target.name, 0)
+    before.start()
+    before.append([Entry("event", "here", "door", "id", NIGHT, msgspec.json.encode(row)) for row in (crowd, person)])
+    assert before.close(60)
+    spool = Spool(tmp_path / "spool", 64, SystemClock())
+    spool.need(target.name, 0)
+    spool.start()
+    try:
+        assert [step.count for step in Planner(target, spool, None).plan(Account(0, 0), 10)] == outcomes
+    finally:
+        spool.close(60)
 
 
 def test_times_of_the_week_count_when_it_happened() -> None:

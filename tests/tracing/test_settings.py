@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,34 @@ def test_an_endpoint_that_is_none_is_refused(endpoint: str, reason: str) -> None
         assert "hunter2" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "more", "works"),
+    [
+        ("http://a:4318", "", False),
+        ("http://10.0.0.9:4318", "", False),
+        ("http://a:4318", ", allow_plaintext: true", True),
+        ("https://a:4318", "", True),
+        ("http://127.0.0.1:4318", "", True),
+        ("http://[::1]:4318", "", True),
+        ("http://localhost:4318", "", True),
+    ],
+)
+def test_headers_stay_on_this_machine_without_tls(tmp_path: Path, endpoint: str, more: str, works: bool) -> None:
+    file = tmp_path / "headers"
+    file.write_text("Authorization: hunter2\n")
+    file.chmod(0o600)
+    refused = nullcontext() if works else pytest.raises(ConfigError, match=r"on the way .*otlp\.allow_plaintext: true")
+    with refused:
+        parse(f"{CONFIG}otlp: {{endpoint: '{endpoint}', headers_file: {file}{more}}}")
+    for own, environment in (
+        (f"headers_file: {file}", {BASE: endpoint}),
+        ("every: 1", {BASE: endpoint, "OTEL_EXPORTER_OTLP_HEADERS": "Authorization=hunter2"}),
+    ):
+        config = parse(f"{CONFIG}otlp: {{{own}{more}}}").otlp
+        with refused:
+            assert settings_of(config, environment, "run-1")
+
+
 @pytest.mark.parametrize("wrong", ["protocol: grpc", "every: 0", "every: -1", "slow_ms: 0", "endpoint: ''"])
 def test_keys_that_mean_nothing_are_refused(wrong: str) -> None:
     with pytest.raises(ConfigError, match="otlp"):
@@ -112,9 +141,9 @@ def test_the_environment_can_turn_it_off(value: str, works: bool) -> None:
 )
 def test_headers_of_the_environment(written: str, headers: dict[str, str]) -> None:
     """One mistake makes all of them void."""
-    assert found("http://a", {"OTEL_EXPORTER_OTLP_HEADERS": written}).headers == headers
+    assert found("https://a", {"OTEL_EXPORTER_OTLP_HEADERS": written}).headers == headers
     both = {"OTEL_EXPORTER_OTLP_HEADERS": "x=y", "OTEL_EXPORTER_OTLP_TRACES_HEADERS": written}
-    assert found("http://a", both).headers == headers
+    assert found("https://a", both).headers == headers
 
 
 def test_what_all_traces_say_of_the_daemon() -> None:
@@ -136,7 +165,7 @@ def test_a_file_of_headers_goes_before_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "headers"
     file.write_text("Authorization: Bearer a:b\r\n# note\n\n X-Empty :\n")
     file.chmod(0o600)
-    made = found("http://a", {"OTEL_EXPORTER_OTLP_HEADERS": "x=y"}, file)
+    made = found("https://a", {"OTEL_EXPORTER_OTLP_HEADERS": "x=y"}, file)
     assert made.current_headers() == {"Authorization": "Bearer a:b", "X-Empty": ""}
 
 
@@ -155,7 +184,7 @@ def test_a_file_that_has_no_headers_is_refused(tmp_path: Path, text: str, mode: 
     file.write_text(text)
     file.chmod(mode)
     with pytest.raises(ConfigError, match=f"^otlp.headers_file: .*{reason}") as error:
-        found("http://a", {}, file)
+        found("https://a", {}, file)
     assert "hunter2" not in str(error.value)
 
 
@@ -163,4 +192,4 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for name, reason in (("pipe", "is no file"), ("gone", "No such file"), (".", "is no file")):
         with pytest.raises(ConfigError, match=f"otlp.headers_file: .*{reason}"):
-            found("http://a", {}, tmp_path / name)
+            found("https://a", {}, tmp_path / name)

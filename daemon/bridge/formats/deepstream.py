@@ -23,6 +23,9 @@ class _Minimal:
 
     kinds = _NONE
 
+    def has(self, record: Record) -> bool:  # noqa: ARG002 - it has none
+        return False
+
     def record(self, record: Record) -> Sequence[Encoded]:  # noqa: ARG002 - it has none
         return ()
 
@@ -43,10 +46,14 @@ class _Full:
 
     kinds = _EVENTS
 
+    def has(self, record: Record) -> bool:
+        event = record.message
+        return isinstance(event, Event) and event.box is not None and event.track is not None  # a crowd has no object
+
     def record(self, record: Record) -> Sequence[Encoded]:
         event = record.message
         if not isinstance(event, Event) or event.box is None or event.track is None:
-            return ()  # a crowd has no object
+            return ()
         kind = _TYPES.get(event.phase, f"{event.kind}.{event.phase}")
         return (_full(record.id, event.at, event.source, record.daemon, event.rule, kind, str(event.track),
                       event.label or "object", None, event.box),)  # fmt: skip

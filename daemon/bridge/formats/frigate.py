@@ -25,6 +25,12 @@ _SECOND = 1e9
 class _Frigate:
     kinds = _KINDS
 
+    def has(self, record: Record) -> bool:
+        message = record.message
+        if isinstance(message, Event):
+            return message.track is not None
+        return isinstance(message, Notice) and message.about == "source"
+
     def record(self, record: Record) -> Sequence[Encoded]:
         message = record.message
         if isinstance(message, Event) and message.track is not None:

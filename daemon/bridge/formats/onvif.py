@@ -36,6 +36,10 @@ _TYPES |= dict.fromkeys(
 class _Events:
     kinds = _KINDS
 
+    def has(self, record: Record) -> bool:
+        message = record.message
+        return isinstance(message, Event) or (isinstance(message, Notice) and message.about == "source")
+
     def record(self, record: Record) -> Sequence[Encoded]:
         message = record.message
         if isinstance(message, Event):
@@ -53,6 +57,9 @@ class _Events:
 
 class _Scenes:
     kinds = _NONE
+
+    def has(self, record: Record) -> bool:  # noqa: ARG002 - onvif-ej has them
+        return False
 
     def record(self, record: Record) -> Sequence[Encoded]:  # noqa: ARG002 - onvif-ej has them
         return ()

@@ -19,8 +19,16 @@ class Formatter(Protocol):
         """The records that it can write; a target leaves others out, and counts them as filtered."""
         ...
 
+    def has(self, record: Record) -> bool:
+        """Whether it has something for a record of one of these kinds; one that it has nothing for counts as filtered.
+
+        Raises:
+            msgspec.MsgspecError: the record cannot be read.
+        """
+        ...
+
     def record(self, record: Record) -> Sequence[Encoded]:
-        """One message or several; they are confirmed together. Empty where the format has nothing to say."""
+        """One message or several; they are confirmed together. Empty exactly where it has nothing."""
         ...
 
     def figure(self, figure: Figure) -> Sequence[Encoded]:

@@ -8,8 +8,9 @@ may have arrived before are looked for in the stream itself, and `WATCH` sees to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import redis
@@ -31,7 +32,7 @@ from daemon.redact import printable
 _CONNECT_S, _ANSWER_S = 3.0, 3.0
 _DELIVER_NS, _SIGN_NS = 6_000_000_000, 5_000_000_000  # with one answer that does not come it is less than ten seconds
 _TRIES = 3  # of a transaction that others' entries interrupt
-_LOOKED_AT = 400  # of the newest entries of a stream
+_LOOKED_AT, _PAGE = 400, 100  # of the newest entries of a stream; in one answer
 _T = TypeVar("_T")
 
 
@@ -53,12 +54,15 @@ class RedisConnection:
 
     def deliver(self, batch: Sequence[Delivery]) -> Sequence[str | None]:
         out = Batch(batch, self._formatter, self._target.stream, str)
-        repeated = any(delivery.is_repeated for delivery in batch)
+        sought: dict[str, set[bytes]] = {}  # ids, by stream
+        for row in out.messages:
+            if batch[row.place].is_repeated:
+                sought.setdefault(row.topic, set()).add(row.id.encode())
         until = self._clock.monotonic_ns() + _DELIVER_NS
         for attempt in range(_TRIES):
             try:
                 # Another writer of the stream may hinder this for ever: better twice than never.
-                self._call(partial(self._transact, out, until, looking=repeated and attempt + 1 < _TRIES))
+                self._call(partial(self._transact, out, until, sought if attempt + 1 < _TRIES else {}))
                 break
             except WatchError:
                 continue
@@ -88,16 +92,18 @@ class RedisConnection:
         self._client.close()
         self._client.connection_pool.disconnect(inuse_connections=True)
 
-    def _transact(self, out: Batch, until: int, *, looking: bool) -> None:
-        """Add what is not there yet, all or nothing.
+    def _transact(self, out: Batch, until: int, sought: Mapping[str, set[bytes]]) -> None:
+        """Add what is not there yet, all or nothing: of the first messages, up to one whose stream could not be read in
+        time. The next batch begins with it.
 
         Raises:
             WatchError: somebody else has added something meanwhile.
         """
         with self._client.pipeline(transaction=True) as pipeline:
-            known = self._known(pipeline, {row.topic for row in out.messages}, until) if looking else {}
-            there = [row for row in out.messages if row.id.encode() in known.get(row.topic, ())]
-            added = [row for row in out.messages if row.id.encode() not in known.get(row.topic, ())]
+            known = self._known(pipeline, sought, until) if sought else {}
+            rows = [*takewhile(lambda row: row.topic in known or row.topic not in sought, out.messages)]
+            there = [row for row in rows if row.id.encode() in known.get(row.topic, ())]
+            added = [row for row in rows if row.id.encode() not in known.get(row.topic, ())]
             for message in added:
                 fields = {"id": message.id, "source": message.record.source, "daemon": message.record.daemon}
                 self._add(pipeline, message.topic, fields, message.encoded)
@@ -106,20 +112,37 @@ class RedisConnection:
             out.confirm(message)
         self._settle(out, added, answers)
 
-    def _known(self, pipeline: Any, streams: set[str], until: int) -> dict[str, set[bytes]]:
-        """Ids of the records that streams have; they are watched from here on."""
+    def _known(self, pipeline: Any, sought: Mapping[str, set[bytes]], until: int) -> dict[str, set[bytes]]:
+        """Which ids are in the streams that could be read in time; all are watched from here on.
+
+        The first is always among them, however little of it could be read: better twice than never.
+        """
         known: dict[str, set[bytes]] = {}
-        pipeline.watch(*streams)
-        for stream in streams:
-            if self._clock.monotonic_ns() > until:
-                raise AwayError(f"redis at {self._place.shown} is slow: the streams cannot be read in time")
-            try:
-                rows = pipeline.xrevrange(stream, count=_LOOKED_AT)
-            except ResponseError:
-                continue  # it is no stream: the answer to XADD says so
-            known[stream] = {fields[b"id"] for _, fields in rows if b"id" in fields}
+        pipeline.watch(*sought)
+        for stream, ids in sought.items():
+            found, is_whole = self._found(pipeline, stream, ids, until)
+            if is_whole or not known:
+                known[stream] = found
+            if not is_whole:
+                break
         pipeline.multi()
         return known
+
+    def _found(self, pipeline: Any, stream: str, ids: set[bytes], until: int) -> tuple[set[bytes], bool]:
+        """Which ids are among the newest entries, and whether all of these could be read in time."""
+        found, newest = set[bytes](), "+"
+        for _ in range(_LOOKED_AT // _PAGE):
+            try:
+                rows = pipeline.xrevrange(stream, max=newest, count=_PAGE)
+            except ResponseError:
+                break  # it is no stream: the answer to XADD says so
+            found |= ids.intersection(fields.get(b"id") for _, fields in rows)
+            if found == ids or len(rows) < _PAGE:
+                break
+            if self._clock.monotonic_ns() > until:
+                return found, False
+            newest = rows[-1][0].decode()
+        return found, True
 
     def _add(self, pipeline: Any, stream: str, fields: dict[str, str], part: Encoded) -> None:
         row: dict[str, str | bytes] = {**fields, "content_type": part.content_type}
