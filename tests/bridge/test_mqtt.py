@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -209,6 +209,34 @@ def test_what_a_lost_spool_or_another_bridge_has_left_is_cleared(broker: Mosquit
     tended(connection, board, lambda: "lookout/sources/new/counts" in retained(broker.port, *both))
     tended(connection, board, lambda: not [topic for topic in retained(broker.port, *both) if "old" in topic])
     assert retained(broker.port, *both)["homeassistant/device/other/config"] == b"{}"
+    connection.close()
+
+
+def test_what_another_bridge_has_left_is_cleared_after_a_broken_connection_too(broker: Mosquitto) -> None:
+    """The broker dies as soon as the second bridge has the prefix."""
+    board, memory, old = Shown(), Kept(), "lookout/sources/old/counts"
+    connection = open_target(target(broker), context(id="bridge-1"))
+    board.show([source("old")])
+    tended(connection, board, lambda: old in retained(broker.port, "lookout/#"))
+    connection.say_farewell()  # type: ignore[attr-defined]
+    connection.close()
+
+    with Reader(broker.port, "lookout/bridge/owner") as reader:
+
+        def die_when_it_is_taken() -> None:
+            reader.wait(lambda row: len(row.bodies("lookout/bridge/owner")) == 2)
+            broker.stop()
+
+        dying = Thread(target=die_when_it_is_taken)
+        dying.start()
+        with suppress(AwayError):  # on a busy machine it may be through before
+            open_target(target(broker), context(memory, id="bridge-2")).close()
+        dying.join()
+    broker.start()
+    connection = open_target(target(broker), context(memory, id="bridge-2"))
+    board.show([source("new")])
+    tended(connection, board, lambda: old not in retained(broker.port, "lookout/#"))
+    assert "adoption" not in memory.texts
     connection.close()
 
 

@@ -61,10 +61,11 @@ class Claim:
         """The retained topics below the prefix were left by another bridge, or nobody knows by whom."""
         return self._owner is None or self._owner.id != self._id
 
-    def take(self) -> None:
-        """
+    def look(self) -> None:
+        """Before `take`: whether the prefix is free.
+
         Raises:
-            AwayError: another bridge has the prefix, or the broker does not let this one look.
+            AwayError: another bridge has it, or the broker does not let this one look.
         """
         for topic in (self._topics.owner, self._topics.bridge):
             self._await([self._link.subscribe(topic)], f"read {topic}")
@@ -73,6 +74,12 @@ class Claim:
             self._listen(_STATE_S, lambda: self._state is not None)
             if self._state == ONLINE and self._is_alive():
                 raise self._refusal(self._owner.id)
+
+    def take(self) -> None:
+        """
+        Raises:
+            AwayError: the broker does not let this bridge write, or does not pass on what it writes.
+        """
         self._is_held = True
         self._await(self._say(), f"write {self._topics.owner}")
         if not self._listen(_ANSWER_S, lambda: self._has_echo):
