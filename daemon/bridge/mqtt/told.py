@@ -57,7 +57,7 @@ class Told:
         self._has_pictures = target.picture
         self._retained = Retained(link, context.memory)
         self._board = Board(topics, context.memory)
-        self._departed = Departed(context.memory)
+        self._departed = Departed(link, context.memory)
         self._discovery = None
         if target.homeassistant:
             has_several = len(context.daemons) > 1
@@ -104,10 +104,9 @@ class Told:
             self._compare(states)
         if self._again_ns is not None and self._context.clock.monotonic_ns() >= self._again_ns:
             self._again_ns = None
-            for topic, body in self._departed.take():
-                for shown in (body, b""):
-                    self._link.publish(topic, shown, qos=1, retain=False)
+            self._departed.begin()
             self._retained.again()
+        self._departed.tend()
         self._retained.tend()
 
     def beside(self, delivery: Delivery) -> Iterator[Beside]:
