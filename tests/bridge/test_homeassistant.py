@@ -152,6 +152,33 @@ def test_a_device_that_went_while_home_assistant_was_away_is_shown_and_taken_bac
 
 
 @pytest.mark.needs("mosquitto")
+def test_a_device_is_taken_back_although_the_broker_hangs_meanwhile(broker: Mosquitto) -> None:
+    clock, board, memory = Later(), Shown(), Kept()
+    board.show([source(), source("gate")])
+    with closing(open_target(target(broker, homeassistant=True), context(memory, clock=clock))) as connection:
+        tended(connection, board, lambda: _CONFIG in retained(broker.port, "homeassistant/#"))
+        board.show([source("gate")])
+        tended(connection, board, lambda: _CONFIG not in retained(broker.port, "homeassistant/#"))
+        with Reader(broker.port, "homeassistant/#") as reader:
+            reader.publish("homeassistant/status", "online")
+            reader.wait(lambda row: row.bodies("homeassistant/status"))
+        tended_for(connection, board, 10)
+        broker.pause()
+        later(clock, connection, board)
+    assert [key for key in memory.texts if key.startswith("gone ")], "the broker has taken nothing"
+    broker.resume()
+    with (
+        closing(open_target(target(broker, homeassistant=True), context(memory, clock=clock))) as connection,
+        Reader(broker.port, "homeassistant/#") as reader,
+    ):
+        reader.publish("homeassistant/status", "online")
+        reader.wait(lambda row: row.bodies("homeassistant/status"))
+        later(clock, connection, board)
+        tended(connection, board, lambda: not [key for key in memory.texts if key.startswith("gone ")])
+        reader.wait(lambda row: [body[:1] for body in row.bodies(_CONFIG)][-2:] == [b"{", b""])
+
+
+@pytest.mark.needs("mosquitto")
 def test_home_assistant_that_is_not_wanted_any_more_is_left(broker: Mosquitto) -> None:
     memory, board = Kept(), Shown()
     board.show([source()])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -43,6 +45,24 @@ def broker(tmp_path: Path) -> Iterator[Mosquitto]:
 
 def target(broker: Mosquitto, **keys: Any) -> MqttTarget:
     return MqttTarget(**{"name": "home", "url": Secret(f"mqtt://127.0.0.1:{broker.port}"), **keys})
+
+
+@contextmanager
+def _at_work(connection: Connection, board: Shown) -> Iterator[None]:
+    """Tend it meanwhile, as its bridge does."""
+    ending = Event()
+
+    def work() -> None:
+        while not ending.wait(0.05):
+            connection.tend(board)
+
+    thread = Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
 
 
 def test_events_come_once_in_order_with_their_ids(broker: Mosquitto) -> None:
@@ -192,6 +212,34 @@ def test_what_a_lost_spool_or_another_bridge_has_left_is_cleared(broker: Mosquit
     connection.close()
 
 
+def test_what_another_bridge_has_left_is_cleared_after_a_broken_connection_too(broker: Mosquitto) -> None:
+    """The broker dies as soon as the second bridge has the prefix."""
+    board, memory, old = Shown(), Kept(), "lookout/sources/old/counts"
+    connection = open_target(target(broker), context(id="bridge-1"))
+    board.show([source("old")])
+    tended(connection, board, lambda: old in retained(broker.port, "lookout/#"))
+    connection.say_farewell()  # type: ignore[attr-defined]
+    connection.close()
+
+    with Reader(broker.port, "lookout/bridge/owner") as reader:
+
+        def die_when_it_is_taken() -> None:
+            reader.wait(lambda row: len(row.bodies("lookout/bridge/owner")) == 2)
+            broker.stop()
+
+        dying = Thread(target=die_when_it_is_taken)
+        dying.start()
+        with suppress(AwayError):  # on a busy machine it may be through before
+            open_target(target(broker), context(memory, id="bridge-2")).close()
+        dying.join()
+    broker.start()
+    connection = open_target(target(broker), context(memory, id="bridge-2"))
+    board.show([source("new")])
+    tended(connection, board, lambda: old not in retained(broker.port, "lookout/#"))
+    assert "adoption" not in memory.texts
+    connection.close()
+
+
 def test_a_source_of_a_fleet_keeps_its_topics_when_it_moves(broker: Mosquitto) -> None:
     board, connection = Shown(), open_target(target(broker, homeassistant=True), context(daemons=("a", "b")))
     with Reader(broker.port, "lookout/sources/#", "homeassistant/#") as reader:
@@ -241,9 +289,12 @@ def test_an_orderly_end_says_offline_at_once(broker: Mosquitto) -> None:
 
 def test_the_second_bridge_on_a_prefix_refuses_until_the_first_is_gone(broker: Mosquitto) -> None:
     first = open_target(target(broker), context(id="bridge-1"))
-    with pytest.raises(AwayError, match=r"lookout is used by another bridge \(bridge-1/home\): give this target"):
-        open_target(target(broker), context(id="bridge-2"))
     board = Shown()
+    with (
+        _at_work(first, board),
+        pytest.raises(AwayError, match=r"lookout is used by another bridge \(bridge-1/home\): give this target"),
+    ):
+        open_target(target(broker), context(id="bridge-2"))
     tended_for(first, board, 5)
     assert retained(broker.port, "lookout/bridge/state") == {"lookout/bridge/state": b"online"}
     other = open_target(target(broker, prefix="lookout/2"), context(id="bridge-2"))
@@ -253,6 +304,26 @@ def test_the_second_bridge_on_a_prefix_refuses_until_the_first_is_gone(broker: M
         reader.wait(lambda row: row.bodies("lookout/bridge/state")[-1:] == [b"offline"])
     second = open_target(target(broker), context(id="bridge-2"))
     second.close()
+
+
+def test_a_prefix_whose_bridge_died_with_the_broker_is_taken(broker: Mosquitto) -> None:
+    clock = Later()
+    with Reader(broker.port, "lookout/bridge/#") as reader:
+        # No will was said, so all stands as if it ran.
+        reader.publish("lookout/bridge/owner", '{"schema":"lookout.owner/1","id":"dead/home","since":1}', retain=True)
+        reader.publish("lookout/bridge/state", "online", retain=True)
+        reader.wait(lambda row: row.bodies("lookout/bridge/state"))
+
+        def wait_for_the_question() -> None:
+            reader.wait(lambda row: len(row.bodies("lookout/bridge/owner")) == 2)
+            clock.pass_by(20)
+
+        waiting = Thread(target=wait_for_the_question)
+        waiting.start()
+        connection = open_target(target(broker), context(id="bridge-2", clock=clock))
+        waiting.join()
+        assert b"bridge-2/home" in retained(broker.port, "lookout/bridge/owner")["lookout/bridge/owner"]
+    connection.close()
 
 
 def test_two_bridges_that_come_at_once_are_one_in_the_end(broker: Mosquitto) -> None:

@@ -1,8 +1,11 @@
 """One bridge a prefix: two of them would overwrite each other's states.
 
-A retained record names the bridge that has the prefix, and the will of its connection says when it is gone. A bridge
-that claims a prefix hears all other claims from before its own, and the earliest claim stands: whatever the order in
-which they arrive, each of two bridges comes to the same answer.
+A retained record names the bridge that has the prefix, and the will of its connection says when it is gone. Where the
+broker died with the bridge, nobody has said the will: so the owner is asked, and answers as to any other claim. The
+question is a record that comes after every claim, and is not retained.
+
+A bridge that claims a prefix hears all other claims from before its own, and the earliest claim stands: whatever the
+order in which they arrive, each of two bridges comes to the same answer.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from daemon.clock import Clock
 ONLINE, OFFLINE = b"online", b"offline"
 _ANSWER_S = 5.0
 _STATE_S = 1.0  # to hear the state of the bridge that the record names
+_LIFE_S = 12.0  # for the answer of a bridge that lives, which may be at work for some seconds
+_ASKED = 2**63 - 1  # `since` of a question
 _QUIET_S = 0.1  # for brokers that send what they retain after their answer to the subscription
 
 
@@ -49,25 +54,32 @@ class Claim:
         self._mine = Record(id=id, since=clock.utc_ns())
         self._owner: Record | None = None
         self._state: bytes | None = None
-        self._is_held = self._has_echo = False
+        self._is_held = self._has_echo = self._owner_lives = False
 
     @property
     def was_of_another(self) -> bool:
         """The retained topics below the prefix were left by another bridge, or nobody knows by whom."""
         return self._owner is None or self._owner.id != self._id
 
-    def take(self) -> None:
-        """
+    def look(self) -> None:
+        """Before `take`: whether the prefix is free.
+
         Raises:
-            AwayError: another bridge has the prefix, or the broker does not let this one look.
+            AwayError: another bridge has it, or the broker does not let this one look.
         """
         for topic in (self._topics.owner, self._topics.bridge):
             self._await([self._link.subscribe(topic)], f"read {topic}")
         self._listen(_QUIET_S, lambda: False)
         if self._owner is not None and self._owner.id != self._id:
             self._listen(_STATE_S, lambda: self._state is not None)
-            if self._state == ONLINE:
+            if self._state == ONLINE and self._is_alive():
                 raise self._refusal(self._owner.id)
+
+    def take(self) -> None:
+        """
+        Raises:
+            AwayError: the broker does not let this bridge write, or does not pass on what it writes.
+        """
         self._is_held = True
         self._await(self._say(), f"write {self._topics.owner}")
         if not self._listen(_ANSWER_S, lambda: self._has_echo):
@@ -94,7 +106,7 @@ class Claim:
         except msgspec.MsgspecError:
             record = Record()
         if not self._is_held:
-            self._owner = record if record.id else None
+            self._hear_owner(record, message)
         elif record.id == self._id:
             self._has_echo = self._has_echo or record == self._mine
         elif record.id and _Rank(record.since, record.id) < _Rank(self._mine.since, self._id):
@@ -102,6 +114,19 @@ class Claim:
         else:
             self._say()
         return True
+
+    def _hear_owner(self, record: Record, message: Message) -> None:
+        if record.since == _ASKED:
+            return
+        self._owner = record if record.id else None
+        self._owner_lives = not message.was_retained and self._owner is not None
+
+    def _is_alive(self) -> bool:
+        """Ask the owner: nobody answers for one whose will was lost with the broker."""
+        question = msgspec.json.encode(Record(id=self._id, since=_ASKED))
+        self._await([self._link.publish(self._topics.owner, question, qos=1, retain=False)], "ask for its owner")
+        self._listen(_LIFE_S, lambda: self._owner_lives or self._owner is None or self._state != ONLINE)
+        return self._owner_lives and self._state == ONLINE
 
     def _heed_state(self, message: Message) -> None:
         self._state = message.body

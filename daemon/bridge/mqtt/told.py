@@ -35,6 +35,7 @@ from lookoutd.messages import Event
 log = structlog.get_logger(__name__)
 _ANSWER_S = 5.0
 _QUIET_NS = 200_000_000
+_ADOPTION = "adoption"  # of the memory, while what another bridge has left is not entered yet
 _UNKNOWN_NS = 3_000_000_000  # from the connection on, until a source is unknown whose daemon is not there yet
 _PAUSE_NS = 150_000_000  # between two looks at all states, which change with each event
 
@@ -56,7 +57,7 @@ class Told:
         self._has_pictures = target.picture
         self._retained = Retained(link, context.memory)
         self._board = Board(topics, context.memory)
-        self._departed = Departed(context.memory)
+        self._departed = Departed(link, context.memory)
         self._discovery = None
         if target.homeassistant:
             has_several = len(context.daemons) > 1
@@ -69,8 +70,13 @@ class Told:
         self._again_ns: int | None = None
         self._unknown_ns: int | None = context.clock.monotonic_ns() + _UNKNOWN_NS
 
+    def prepare(self, claim: Claim) -> None:
+        """Before the prefix is taken: a connection that breaks afterwards must not hide that another bridge had it."""
+        if claim.was_of_another:
+            self._context.memory.write(_ADOPTION, "due")
+
     def begin(self, claim: Claim) -> None:
-        """At the start of a connection.
+        """At the start of a connection, when the prefix is taken.
 
         Raises:
             AwayError: it is lost.
@@ -79,7 +85,7 @@ class Told:
             ticket = self._link.subscribe(self._discovery.birth)
             if not self._link.await_all([ticket], _ANSWER_S) or not ticket.is_taken:
                 log.warning("Home Assistant's start cannot be seen", topic=self._discovery.birth, reason=ticket.text)
-        if claim.was_of_another:
+        if _ADOPTION in self._context.memory.read():
             self._adopt(claim)
 
     def heed(self, message: Message) -> None:
@@ -98,10 +104,9 @@ class Told:
             self._compare(states)
         if self._again_ns is not None and self._context.clock.monotonic_ns() >= self._again_ns:
             self._again_ns = None
-            for topic, body in self._departed.take():
-                for shown in (body, b""):
-                    self._link.publish(topic, shown, qos=1, retain=False)
+            self._departed.begin()
             self._retained.again()
+        self._departed.tend()
         self._retained.tend()
 
     def beside(self, delivery: Delivery) -> Iterator[Beside]:
@@ -130,12 +135,14 @@ class Told:
         filters = [f"{prefix}/sources/#", f"{prefix}/daemons/#"]
         if self._discovery is not None:
             filters.append(self._discovery.all)
-        self._link.await_all([self._link.subscribe(topic) for topic in filters], _ANSWER_S)
+        is_heard = self._link.await_all([self._link.subscribe(topic) for topic in filters], _ANSWER_S)
         for topic in self._heard(claim):
             if topic.startswith(f"{prefix}/") or (self._discovery is not None and self._discovery.is_own(topic)):
                 self._retained.note(topic, About(""))
         for topic in filters:
             self._link.unsubscribe(topic)
+        if is_heard:
+            self._context.memory.write(_ADOPTION, None)
 
     def _heard(self, claim: Claim) -> Iterator[str]:
         """Topics that come until the broker is quiet."""

@@ -122,6 +122,8 @@ def connect(target: MqttTarget, context: TargetContext) -> MqttConnection:
         told = Told(link, topics, target, context)
         claim = None if context.is_trial else Claim(link, topics, f"{context.id}/{target.name}", context.clock)
         if claim is not None:
+            claim.look()
+            told.prepare(claim)
             claim.take()
             told.begin(claim)
         messages = Messages(topics, formatter(target.format), target.qos, has_properties=link.is_new)
