@@ -22,6 +22,7 @@ from daemon.bridge.mqtt.board import (
 from daemon.bridge.mqtt.broker import Message
 from daemon.bridge.mqtt.claim import Claim
 from daemon.bridge.mqtt.departed import Departed
+from daemon.bridge.mqtt.former import Former, Left
 from daemon.bridge.mqtt.homeassistant import BIRTH, SPREAD_S, Discovery, event_body, event_topic
 from daemon.bridge.mqtt.link import Link
 from daemon.bridge.mqtt.retained import About, Retained, Wanted
@@ -87,6 +88,12 @@ class Told:
                 log.warning("Home Assistant's start cannot be seen", topic=self._discovery.birth, reason=ticket.text)
         if _ADOPTION in self._context.memory.read():
             self._adopt(claim)
+        former = Former(self._link, self._context.memory, claim.id, claim.heed, self._context.clock)
+        for left in former.leave(self._topics.prefix):
+            own = Left(self._topics.prefix, is_free=True)
+            for topic, _ in self._retained:
+                if left.has(topic) and not own.has(topic):
+                    (self._retained.clear if left.is_free else self._retained.leave)(topic)
 
     def heed(self, message: Message) -> None:
         """A message of the broker."""
