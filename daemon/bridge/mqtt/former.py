@@ -10,6 +10,7 @@ import structlog
 
 from daemon.bridge.mqtt.broker import Message
 from daemon.bridge.mqtt.claim import Record
+from daemon.bridge.mqtt.homeassistant import ident
 from daemon.bridge.mqtt.link import Link
 from daemon.bridge.mqtt.topics import Topics
 from daemon.bridge.port import AwayError
@@ -33,8 +34,9 @@ class Left(NamedTuple):
     is_free: bool
 
     def has(self, topic: str) -> bool:
-        """Whether a topic is one of its states."""
-        return topic.startswith((f"{self.prefix}/sources/", f"{self.prefix}/daemons/"))
+        """Whether a topic is one of its states, or one of its documents for Home Assistant."""
+        is_document = topic.endswith("/config") and f"/device/{ident(self.prefix)}--" in topic
+        return is_document or topic.startswith((f"{self.prefix}/sources/", f"{self.prefix}/daemons/"))
 
 
 class Former:

@@ -89,11 +89,19 @@ class Told:
         if _ADOPTION in self._context.memory.read():
             self._adopt(claim)
         former = Former(self._link, self._context.memory, claim.id, claim.heed, self._context.clock)
-        for left in former.leave(self._topics.prefix):
-            own = Left(self._topics.prefix, is_free=True)
+        own = Left(self._topics.prefix, is_free=True)
+        for left in former.leave(own.prefix):
             for topic, _ in self._retained:
                 if left.has(topic) and not own.has(topic):
-                    (self._retained.clear if left.is_free else self._retained.leave)(topic)
+                    self._give_up(topic, is_free=left.is_free)
+
+    def _give_up(self, topic: str, *, is_free: bool) -> None:
+        if is_free:
+            self._retained.clear(topic)
+            self._departed.remove(topic)
+        else:
+            self._retained.leave(topic)
+            self._departed.leave(topic)
 
     def heed(self, message: Message) -> None:
         """A message of the broker."""
@@ -177,8 +185,7 @@ class Told:
             wanted |= unknown_topics(self._topics, self._retained, states)
         for topic, about in self._retained:
             if topic not in wanted and self._is_over(about, states):
-                self._retained.clear(topic)
-                self._departed.remove(topic)
+                self._give_up(topic, is_free=True)
         for about in self._board.sources:
             if about not in known and self._is_over(about, states):
                 self._board.forget(about)
