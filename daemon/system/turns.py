@@ -1,6 +1,6 @@
 """Turns at what NVIDIA's driver does for one process of a host at a time, whichever GPU it uses: to open decoders.
 
-Threads that wait within the driver use a core each. Here they sleep. A turn is a lock on a file. The kernel takes it
+Threads that wait within the driver do not sleep. Here they do. A turn is a lock on a file. The kernel takes it
 back when its process ends, however that ends. Turns are a courtesy to others: where the file cannot be had, or nobody
 gets on for a while, the work is done without one.
 """

@@ -258,6 +258,38 @@ def test_a_source_of_a_fleet_keeps_its_topics_when_it_moves(broker: Mosquitto) -
     connection.close()
 
 
+def test_a_change_of_the_prefix_leaves_nothing_below_the_old_one(broker: Mosquitto) -> None:
+    board, memory = Shown(), Kept()
+    board.show([source()])
+    connection = open_target(target(broker, prefix="yard"), context(memory))
+    tended(connection, board, lambda: "yard/sources/door/counts" in retained(broker.port, "yard/#"))
+    connection.say_farewell()  # type: ignore[attr-defined]
+    connection.close()
+    connection = open_target(target(broker, prefix="hall"), context(memory))
+    board.show([], is_complete=False, down=["here"])
+    tended(connection, board, lambda: not retained(broker.port, "yard/#"))
+    assert {key for key in memory.texts if key.startswith("prefix")} == {"prefix hall"}
+    connection.close()
+
+
+def test_an_old_prefix_that_another_bridge_has_taken_is_left_to_it(broker: Mosquitto) -> None:
+    board, memory = Shown(), Kept()
+    board.show([source()])
+    connection = open_target(target(broker, prefix="yard"), context(memory))
+    tended(connection, board, lambda: "yard/sources/door/counts" in retained(broker.port, "yard/#"))
+    connection.say_farewell()  # type: ignore[attr-defined]
+    connection.close()
+    other = open_target(target(broker, prefix="yard"), context(id="bridge-2"))
+    topics = {"yard/bridge/owner", "yard/bridge/state", "yard/sources/door/counts"}
+    tended(other, board, lambda: topics <= retained(broker.port, "yard/#").keys())
+    connection = open_target(target(broker, prefix="hall"), context(memory))
+    tended(connection, board, lambda: "hall/sources/door/counts" in retained(broker.port, "hall/#"))
+    tended(connection, board, lambda: topics <= retained(broker.port, "yard/#").keys())
+    assert not [key for key in memory.texts if key.startswith("topic yard/")]
+    other.close()
+    connection.close()
+
+
 def test_when_leaves_out_sources_of_states_too(broker: Mosquitto) -> None:
     from daemon.config.targets import WhenConfig
 

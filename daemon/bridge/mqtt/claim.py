@@ -47,10 +47,14 @@ class _Rank(NamedTuple):
 
 
 class Claim:
-    """Holds the prefix from `take` on; `heed` gets every message about it."""
+    """Holds the prefix from `take` on; `heed` gets every message about it.
+
+    Attributes:
+        id: of this bridge.
+    """
 
     def __init__(self, link: Link, topics: Topics, id: str, clock: Clock) -> None:
-        self._link, self._topics, self._id, self._clock = link, topics, id, clock
+        self._link, self._topics, self.id, self._clock = link, topics, id, clock
         self._mine = Record(id=id, since=clock.utc_ns())
         self._owner: Record | None = None
         self._state: bytes | None = None
@@ -59,7 +63,7 @@ class Claim:
     @property
     def was_of_another(self) -> bool:
         """The retained topics below the prefix were left by another bridge, or nobody knows by whom."""
-        return self._owner is None or self._owner.id != self._id
+        return self._owner is None or self._owner.id != self.id
 
     def look(self) -> None:
         """Before `take`: whether the prefix is free.
@@ -70,7 +74,7 @@ class Claim:
         for topic in (self._topics.owner, self._topics.bridge):
             self._await([self._link.subscribe(topic)], f"read {topic}")
         self._listen(_QUIET_S, lambda: False)
-        if self._owner is not None and self._owner.id != self._id:
+        if self._owner is not None and self._owner.id != self.id:
             self._listen(_STATE_S, lambda: self._state is not None)
             if self._state == ONLINE and self._is_alive():
                 raise self._refusal(self._owner.id)
@@ -107,9 +111,9 @@ class Claim:
             record = Record()
         if not self._is_held:
             self._hear_owner(record, message)
-        elif record.id == self._id:
+        elif record.id == self.id:
             self._has_echo = self._has_echo or record == self._mine
-        elif record.id and _Rank(record.since, record.id) < _Rank(self._mine.since, self._id):
+        elif record.id and _Rank(record.since, record.id) < _Rank(self._mine.since, self.id):
             raise self._refusal(record.id)
         else:
             self._say()
@@ -123,7 +127,7 @@ class Claim:
 
     def _is_alive(self) -> bool:
         """Ask the owner: nobody answers for one whose will was lost with the broker."""
-        question = msgspec.json.encode(Record(id=self._id, since=_ASKED))
+        question = msgspec.json.encode(Record(id=self.id, since=_ASKED))
         self._await([self._link.publish(self._topics.owner, question, qos=1, retain=False)], "ask for its owner")
         self._listen(_LIFE_S, lambda: self._owner_lives or self._owner is None or self._state != ONLINE)
         return self._owner_lives and self._state == ONLINE

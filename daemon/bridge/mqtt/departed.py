@@ -43,6 +43,12 @@ class Departed:
             self._gone[topic] = text
             self._memory.write(_GONE + topic, text)
 
+    def leave(self, topic: str) -> None:
+        """Its device is of another bridge by now."""
+        self._forget(topic)
+        if self._documents.pop(topic, None) is not None:
+            self._memory.write(_DOCUMENT + topic, None)
+
     def begin(self) -> None:
         """Home Assistant has started: show and take back all that are gone, in the next calls of `tend`."""
         self._due = {*self._gone}

@@ -80,6 +80,15 @@ class Retained:
         if self._latest(topic) != b"":
             self._waiting[topic] = Wanted(_NOBODY, b"")
 
+    def leave(self, topic: str) -> None:
+        """It stays at the broker, and is not this bridge's any more."""
+        self._waiting.pop(topic, None)
+        self._drop(topic)
+
+    def _drop(self, topic: str) -> None:
+        self._table.pop(topic, None)
+        self._memory.write(_KEY + topic, None)
+
     def again(self) -> None:
         """Tell all of it once more."""
         self._told.clear()
@@ -150,8 +159,7 @@ class Retained:
                 self._refused.add(topic)
                 log.warning("the broker refuses a state", topic=topic, reason=ticket.text)
         elif not body:
-            self._table.pop(topic, None)
-            self._memory.write(_KEY + topic, None)
+            self._drop(topic)
 
 
 def _stored(memory: Mapping[str, str]) -> Iterator[tuple[str, About]]:

@@ -22,6 +22,7 @@ from daemon.bridge.mqtt.board import (
 from daemon.bridge.mqtt.broker import Message
 from daemon.bridge.mqtt.claim import Claim
 from daemon.bridge.mqtt.departed import Departed
+from daemon.bridge.mqtt.former import Former, Left
 from daemon.bridge.mqtt.homeassistant import BIRTH, SPREAD_S, Discovery, event_body, event_topic
 from daemon.bridge.mqtt.link import Link
 from daemon.bridge.mqtt.retained import About, Retained, Wanted
@@ -87,6 +88,20 @@ class Told:
                 log.warning("Home Assistant's start cannot be seen", topic=self._discovery.birth, reason=ticket.text)
         if _ADOPTION in self._context.memory.read():
             self._adopt(claim)
+        former = Former(self._link, self._context.memory, claim.id, claim.heed, self._context.clock)
+        own = Left(self._topics.prefix, is_free=True)
+        for left in former.leave(own.prefix):
+            for topic, _ in self._retained:
+                if left.has(topic) and not own.has(topic):
+                    self._give_up(topic, is_free=left.is_free)
+
+    def _give_up(self, topic: str, *, is_free: bool) -> None:
+        if is_free:
+            self._retained.clear(topic)
+            self._departed.remove(topic)
+        else:
+            self._retained.leave(topic)
+            self._departed.leave(topic)
 
     def heed(self, message: Message) -> None:
         """A message of the broker."""
@@ -170,8 +185,7 @@ class Told:
             wanted |= unknown_topics(self._topics, self._retained, states)
         for topic, about in self._retained:
             if topic not in wanted and self._is_over(about, states):
-                self._retained.clear(topic)
-                self._departed.remove(topic)
+                self._give_up(topic, is_free=True)
         for about in self._board.sources:
             if about not in known and self._is_over(about, states):
                 self._board.forget(about)
