@@ -52,7 +52,7 @@ class Connection(Protocol):
         ...
 
     def show(self, figures: Sequence[Figure]) -> int:
-        """Send detections, once at most; the number that was sent.
+        """Send detections, once at most; the number that was sent, which no broker may have confirmed.
 
         Raises:
             AwayError: the connection is lost.

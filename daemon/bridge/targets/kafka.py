@@ -71,6 +71,7 @@ class KafkaConnection:
         return out.results()
 
     def show(self, figures: Sequence[Figure]) -> int:
+        """See `Connection.show`. Those count that the library has taken; the broker may never get them."""
         producer, failed = self._used(), set[int]()
         for place, topic, part in figures_of(figures, self._formatter, self._target.topic, _part, failed):
             if len(producer) > _FIGURES:

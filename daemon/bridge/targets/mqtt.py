@@ -45,7 +45,7 @@ class MqttConnection:
         self._is_leaving = False
 
     def deliver(self, batch: Sequence[Delivery]) -> Sequence[str | None]:
-        """See `Connection.deliver`. What is not answered in time is awaited further by the next call."""
+        """See `Connection.deliver`. The next call goes on to wait for answers that did not come in time."""
         if not batch:
             return []
         outbox = self._outbox
