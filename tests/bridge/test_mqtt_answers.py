@@ -90,12 +90,11 @@ def _closing_server(listener: socket.socket, times: int) -> None:
         listener.accept()[0].close()
 
 
-@pytest.mark.parametrize("scheme", ["mqtt", "ws"])
-def test_failed_connections_hold_no_descriptors(scheme: str) -> None:
+def test_failed_connections_hold_no_descriptors() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serving = Thread(target=_closing_server, args=(listener, 6))
         serving.start()
-        keys: dict[str, Any] = {"name": "home", "url": Secret(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}")}
+        keys: dict[str, Any] = {"name": "home", "url": Secret(f"mqtt://127.0.0.1:{listener.getsockname()[1]}")}
         counts = []
         gc.disable()
         try:
