@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import traceback
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -259,6 +260,7 @@ class Link:
         except AwayError:
             raise
         except Exception as error:
+            _forget_frames(error)
             raise AwayError(f"{shown(address)}: {reason_of(error)}") from error
         self._client.loop_start()
         while True:
@@ -325,6 +327,13 @@ def _free(client: Client) -> None:
     if reset is not None:
         with contextlib.suppress(OSError):
             reset()
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """They hold the socket of a WebSocket whose handshake failed, which paho leaves open."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def _hasten(_client: Client, _data: Any, connection: Any) -> None:
