@@ -47,7 +47,7 @@ class _Row:
         return True
 
     def send_again(self, link: Link) -> None:
-        """What was refused of it."""
+        """The messages of it that were refused."""
         self._tries, self._refused_ns = self._tries + 1, None
         self._ways = [
             (message, ticket if ticket.is_taken else _publish(link, message)) for message, ticket in self._ways
@@ -103,7 +103,7 @@ class Outbox:
     """Used by the thread of the target.
 
     A record that the broker refuses for now holds up those behind it: it goes again alone, with a growing pause, until
-    it is taken or given up. What was under way with it keeps its answers.
+    it is taken or given up. Records that were under way with it keep their answers.
     """
 
     def __init__(self, link: Link, messages: Messages, told: Told, clock: Clock) -> None:

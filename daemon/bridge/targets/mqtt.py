@@ -45,7 +45,7 @@ class MqttConnection:
         self._is_leaving = False
 
     def deliver(self, batch: Sequence[Delivery]) -> Sequence[str | None]:
-        """See `Connection.deliver`. What is not answered in time is awaited further by the next call."""
+        """See `Connection.deliver`. The next call waits for the answers that are missing after some seconds."""
         if not batch:
             return []
         outbox = self._outbox
