@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import socket
 from collections.abc import Sequence
 from contextlib import closing
+from threading import Thread
+from typing import Any
 
 import pytest
 
-from daemon.bridge.port import Connection
+from daemon.bridge.port import AwayError, Connection
 from daemon.bridge.records import Delivery
 from daemon.bridge.targets.opening import open_target
 from daemon.config.targets import MqttTarget
@@ -78,3 +83,26 @@ def test_what_a_slow_broker_has_is_not_sent_again(kept_back: int) -> None:
         broker.release()
         assert connection.deliver(rows[20 - kept_back :]) == [None] * kept_back
         assert broker.bodies == [row.record.body for row in rows]
+
+
+def _closing_server(listener: socket.socket, times: int) -> None:
+    for _ in range(times):
+        listener.accept()[0].close()
+
+
+def test_failed_connections_hold_no_descriptors() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = Thread(target=_closing_server, args=(listener, 6))
+        serving.start()
+        keys: dict[str, Any] = {"name": "home", "url": Secret(f"mqtt://127.0.0.1:{listener.getsockname()[1]}")}
+        counts = []
+        gc.disable()
+        try:
+            for _ in range(6):
+                with pytest.raises(AwayError):
+                    open_target(MqttTarget(**keys), context())
+                counts.append(len(os.listdir("/proc/self/fd")))
+        finally:
+            gc.enable()
+        serving.join()
+    assert max(counts) - min(counts) <= 2, "each would leave two"

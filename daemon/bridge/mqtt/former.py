@@ -42,7 +42,7 @@ class Left(NamedTuple):
 class Former:
     """
     Args:
-        id: of this bridge in the record of who has a prefix.
+        id: of this bridge in the record of a prefix's owner.
         heed: is given all messages about anything else.
     """
 
@@ -50,7 +50,7 @@ class Former:
         self._link, self._memory, self._id, self._heed, self._clock = link, memory, id, heed, clock
 
     def leave(self, prefix: str) -> list[Left]:
-        """All but this one, which is in use. Who had them is cleared, unless it is another bridge.
+        """All but this one, which is in use. The record of their owner is cleared, unless that is another bridge.
 
         Raises:
             AwayError: the connection is lost; they are left at the next one.
@@ -75,7 +75,7 @@ class Former:
         return Left(prefix, is_free)
 
     def _owner(self, topic: str) -> Record | None:
-        """Who has a prefix; None for nobody."""
+        """The record of a prefix; None where it has none."""
         found: Record | None = None
         self._link.await_all([self._link.subscribe(topic)], _ANSWER_S)
         end = self._clock.monotonic_ns() + round(_QUIET_S * 1e9)

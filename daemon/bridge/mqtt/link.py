@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import traceback
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -233,6 +234,8 @@ class Link:
         ender = threading.Thread(target=self._client.loop_stop, name="closing-mqtt", daemon=True)
         ender.start()
         ender.join(_CLOSE_S)
+        if not ender.is_alive():
+            _free(self._client)
 
     def _open(self, address: Address, *, keeps_session: bool) -> None:
         properties = None
@@ -257,6 +260,7 @@ class Link:
         except AwayError:
             raise
         except Exception as error:
+            _forget_frames(error)
             raise AwayError(f"{shown(address)}: {reason_of(error)}") from error
         self._client.loop_start()
         while True:
@@ -313,6 +317,23 @@ class Link:
                 ended = self._way.happened.get(timeout=_CLOSE_S)
                 if isinstance(ended, _Ended) and ended.reason != "the bridge closes it":
                     return
+
+
+def _free(client: Client) -> None:
+    """Close what paho keeps until the collector finds it: the socket, and the pair that wakes its thread."""
+    client.on_connect = client.on_disconnect = client.on_publish = client.on_subscribe = client.on_message = None
+    client.on_socket_open = None
+    reset = getattr(client, "_reset_sockets", None)  # of no public name
+    if reset is not None:
+        with contextlib.suppress(OSError):
+            reset()
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """They hold the socket of a WebSocket whose handshake failed, which paho leaves open."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def _hasten(_client: Client, _data: Any, connection: Any) -> None:

@@ -47,7 +47,7 @@ class _Row:
         return True
 
     def send_again(self, link: Link) -> None:
-        """The messages that were refused."""
+        """The messages of it that were refused."""
         self._tries, self._refused_ns = self._tries + 1, None
         self._ways = [
             (message, ticket if ticket.is_taken else _publish(link, message)) for message, ticket in self._ways

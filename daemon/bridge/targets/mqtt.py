@@ -45,7 +45,7 @@ class MqttConnection:
         self._is_leaving = False
 
     def deliver(self, batch: Sequence[Delivery]) -> Sequence[str | None]:
-        """See `Connection.deliver`. The next call goes on to wait for answers that did not come in time."""
+        """See `Connection.deliver`. The next call waits for the answers that are missing after some seconds."""
         if not batch:
             return []
         outbox = self._outbox
