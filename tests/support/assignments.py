@@ -56,6 +56,7 @@ class Classes:
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._by_name: dict[str, list[DeclaredClass]] = {}
+        self._found: dict[DeclaredClass, frozenset[str]] = {}  # what is asked for again for each assignment
         for path in paths:
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.ClassDef):
@@ -67,11 +68,16 @@ class Classes:
     def having(self, attribute: str, names: Iterable[str]) -> list[DeclaredClass]:
         """Classes of these names with an attribute that can be assigned."""
         found = [row for name in names for row in self._by_name.get(name, ())]
-        return [row for row in found if not row.is_frozen and attribute in self._attributes(row, frozenset())]
+        return [row for row in found if not row.is_frozen and attribute in self._of(row)]
 
     def all_having(self, attribute: str) -> list[DeclaredClass]:
         """A private class is known in its own file alone."""
         return self.having(attribute, (name for name in self._by_name if not name.startswith("_")))
+
+    def _of(self, row: DeclaredClass) -> frozenset[str]:
+        if row not in self._found:
+            self._found[row] = self._attributes(row, frozenset())
+        return self._found[row]
 
     def _attributes(self, row: DeclaredClass, below: frozenset[str]) -> frozenset[str]:
         bases = [base for name in row.bases if name not in below for base in self._by_name.get(name, ())]
