@@ -9,12 +9,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
 _CONSTRUCTORS = ("__init__", "__post_init__")
 _Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 Known = Mapping[str, frozenset[str]]  # names of classes that a variable may be of
+
+
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All of a file's, its module first; read once."""
+    return [*ast.walk(ast.parse(path.read_text()))]
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Classes:
         self._by_name: dict[str, list[DeclaredClass]] = {}
         self._found: dict[DeclaredClass, frozenset[str]] = {}  # what is asked for again for each assignment
         for path in paths:
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in nodes(path):
                 if isinstance(node, ast.ClassDef):
                     self._by_name.setdefault(node.name, []).append(_declared(node, path))
 
@@ -86,18 +93,13 @@ class Classes:
 
 def assignments(path: Path, classes: Classes) -> Iterator[Assignment]:
     """Those of one file to objects of `classes`."""
-    tree = ast.parse(path.read_text())
-    here = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    found = nodes(path)
+    here = {node.name for node in found if isinstance(node, ast.ClassDef)}
     imported = {
-        name.asname or name.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for name in node.names
+        name.asname or name.name for node in found if isinstance(node, ast.ImportFrom) for name in node.names
     }  # fmt: skip
-    libraries = {
-        name.asname or name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
-    }
-    for target, known in _targets(tree, {}, _Makers(classes, frozenset(libraries))):
+    libraries = {name.asname or name.name for node in found if isinstance(node, ast.Import) for name in node.names}
+    for target, known in _targets(found[0], {}, _Makers(classes, frozenset(libraries))):
         holder = ast.unparse(target.value)
         names = known.get(holder)
         root = known.get(holder.partition(".")[0])
