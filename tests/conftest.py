@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -43,6 +44,16 @@ os.environ.setdefault("LOOKOUT_HOST_FOLDER", str(_HOST_FOLDER))
 # A shell that starts something in the background has it ignore SIGINT, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# What modules and tests are made of stays until the end: to look through it for garbage, again and again while it grows
+# and then with all that a test makes, takes a tenth of the time of small tests.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 _SHARED_OUT = ("tests/detectors/test_trt.py::", "tests/integration/test_rtsp.py::")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.assignments import Classes, assignments
+from tests.support.assignments import Classes, assignments, nodes
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [
@@ -104,16 +104,10 @@ def _matches(path: Path, pattern: re.Pattern[str]) -> list[str]:
 
 
 @cache
-def _nodes(path: Path) -> list[ast.AST]:
-    """Of the whole file, which many rules look at."""
-    return [*ast.walk(ast.parse(path.read_text()))]
-
-
-@cache
 def _imports(path: Path) -> list[tuple[int, str]]:
     """Lines and modules; for `from package import name` both, because the name may be a module."""
     found: list[tuple[int, str]] = []
-    for node in _nodes(path):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
             found.append((node.lineno, node.module or ""))
             found += [(node.lineno, f"{node.module}.{name.name}") for name in node.names]
@@ -236,7 +230,7 @@ def test_no_thread_takes_a_name_that_python_keeps_for_itself() -> None:
     taken |= {"_stop", "_context", "_handle", "_started", "_tstate_lock", "_os_thread_handle"}
     found: list[str] = []
     for path in FILES:
-        for node in _nodes(path):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Thread") for base in node.bases):
                 own = {target.attr for target in ast.walk(node) if isinstance(target, ast.Attribute)
                        and isinstance(target.ctx, ast.Store)}  # fmt: skip
@@ -253,7 +247,7 @@ _MAX_MODULES_ALONE = 41  # of a source and a detector
 
 
 def _classes(path: Path) -> Iterator[ast.ClassDef]:
-    return (node for node in _nodes(path) if isinstance(node, ast.ClassDef))
+    return (node for node in nodes(path) if isinstance(node, ast.ClassDef))
 
 
 def test_constructors_have_few_parameters() -> None:
@@ -308,7 +302,7 @@ def test_no_hook_is_silent() -> None:
     found: list[str] = []
     of_daemon = [path for path in FILES if _name(path).startswith("daemon/") and "/bench/" not in _name(path)]
     for path in of_daemon:
-        for node in _nodes(path):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef):
                 values = [*node.args.defaults, *(row for row in node.args.kw_defaults if row)]
             elif isinstance(node, (ast.Assign, ast.AnnAssign)) and "self." in ast.unparse(node).partition("=")[0]:
@@ -441,7 +435,7 @@ def test_no_test_is_passed_by_being_quick() -> None:
     clocks = {"monotonic", "perf_counter", "monotonic_ns", "perf_counter_ns"}
     found: list[str] = []
     for path in TESTS:
-        for node in _nodes(path):
+        for node in nodes(path):
             if isinstance(node, ast.Assert):
                 asked = {call.id for call in ast.walk(node.test) if isinstance(call, ast.Name)} & clocks
                 found += [f"{_name(path)}:{node.lineno}: asserts {name}" for name in sorted(asked)]

@@ -190,7 +190,7 @@ def _compare(feed: Feed, answers: Sequence[dict[str, Answer | None]], gap: float
     return certain
 
 
-@pytest.mark.parametrize("part", [*range(5), *(pytest.param(part, marks=pytest.mark.long) for part in range(5, 10))])
+@pytest.mark.parametrize("part", [*range(3), *(pytest.param(part, marks=pytest.mark.long) for part in range(3, 10))])
 def test_rules_agree_with_the_oracle_on_every_event(part: int) -> None:
     events = objects = 0
     for seed in range(part, SEEDS, 10):
@@ -206,7 +206,7 @@ def test_rules_agree_with_the_oracle_on_every_event(part: int) -> None:
     assert objects > 150
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_objects_that_come_and_go_agree_with_the_oracle(part: int) -> None:
     """They appear anywhere. Their tracks are confirmed by three boxes, and the path before counts like all of it."""
     events = late = 0

@@ -26,8 +26,9 @@ _GATE: dict[str, Any] = {
 _OBJECT: dict[str, Any] = {"type": "object", "name": "object"}
 
 
-@pytest.fixture(params=_LOOPS)
+@pytest.fixture(params=["compiled", pytest.param("python", marks=pytest.mark.long)])
 def loops(request: pytest.FixtureRequest) -> Loops:
+    """Those that are compiled, as they run; test_compiled_step.py compares them with Python's."""
     return _LOOPS[request.param]
 
 

@@ -32,8 +32,9 @@ def _check(folder: Path, broker: BrokerHarness, *, events: int, kills: int, rest
     assert twice <= WINDOW * (kills + restarts)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_twice(tmp_path: Path) -> None:
+    """In a minute; `make test` kills the bridge in test_kills.py and test_mqtt_kills.py, and brokers in theirs."""
     with closing(RedisHarness(tmp_path / "broker")) as broker:
         broker.start()
         _check(tmp_path / "bridge", broker, events=300, kills=2, restarts=0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import cv2
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from calibration.frames import FrameSet, Sampler, SourceFrame, photos
@@ -15,10 +17,16 @@ from daemon.sources.scene import Scene
 from detectors.port import DetectorError
 
 
+@cache
+def _drawn(seed: int, number: int) -> npt.NDArray[np.uint8]:
+    pixels = Scene(320, 180, seed=seed).draw(number)
+    pixels.flags.writeable = False  # tests share them
+    return pixels
+
+
 def _street(name: str, seed: int, count: int, step: int = 5) -> Iterator[SourceFrame]:
     """Two frames a second."""
-    scene = Scene(320, 180, seed=seed)
-    return (SourceFrame(name, number, scene.draw(number * step), number / 2) for number in range(count))
+    return (SourceFrame(name, number, _drawn(seed, number * step), number / 2) for number in range(count))
 
 
 def _select(folder: Path, seed: int = 0, count: int = 40, sources: int = 4) -> FrameSet:

@@ -112,11 +112,11 @@ def test_a_change_of_resolution_in_the_middle(tmp_path: Path) -> None:
     assert seen == {"320x180": 15, "640x480": 15}
 
 
-@pytest.mark.parametrize(("size", "codec"), [((1, 1), "png"), ((7680, 4320), "mjpeg")])
-def test_the_smallest_and_the_largest_frame(tmp_path: Path, size: tuple[int, int], codec: str) -> None:
-    still = tmp_path / "still.png"
+@pytest.mark.parametrize(("size", "suffix"), [((1, 1), "png"), ((7680, 4320), "jpg")])
+def test_the_smallest_and_the_largest_frame(tmp_path: Path, size: tuple[int, int], suffix: str) -> None:
+    still = tmp_path / f"still.{suffix}"
     cv2.imwrite(str(still), np.full((size[1], size[0], 3), 90, np.uint8))
-    clips.ffmpeg("-loop", "1", "-framerate", "5", "-i", still, "-t", "0.6", "-c:v", codec, tmp_path / "clip.mkv")
+    clips.ffmpeg("-loop", "1", "-framerate", "5", "-i", still, "-t", "0.6", "-c:v", "copy", tmp_path / "clip.mkv")
     assert play(tmp_path / "clip.mkv") == {f"{size[0]}x{size[1]}": 3}
 
 

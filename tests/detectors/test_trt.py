@@ -23,9 +23,9 @@ _PYTEST = [
     *(word for name in ("xdist", "cacheprovider") for word in ("-p", f"no:{name}")),
 ]
 _OLDEST, *_, _RTX = stubs.VERSIONS
-_DETECTOR, _CUTTER, _LANE = "tests/contract/test_detector.py", "tests/contract/test_cutter.py", "tests/trt/test_lane.py"
-_FAULTS, _HEADS, _KERNELS, _MEMORY, _SWAP = (
-    f"tests/trt/test_{name}.py" for name in ("faults", "heads", "compiled_kernels", "memory", "swap")
+_DETECTOR, _CUTTER = "tests/contract/test_detector.py", "tests/contract/test_cutter.py"
+_FAULTS, _KERNELS, _MEMORY, _SWAP = (
+    f"tests/trt/test_{name}.py" for name in ("faults", "compiled_kernels", "memory", "swap")
 )
 _ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")} - {_KERNELS}
 # What makes every call of driver and library runs over TensorRT RTX, which has most of them; the rest over the oldest.
@@ -35,8 +35,7 @@ _ELSEWHERE = "not [cpu] and not [fake] and not [triton]"
 _OF_RTX = [_DETECTOR, _FAULTS, _MEMORY, _SWAP]
 _SLOW = f"{_DETECTOR}::test_boxes_at_a_size_are_those_of_a_detector_of_that_size[trt-rtx]"
 _ROWS = [
-    pytest.param(_OLDEST, [_HEADS, _LANE], id="heads and lanes"),
-    pytest.param(_OLDEST, [_CUTTER, *sorted(_ALL - {_HEADS, _LANE, *_OF_RTX})], id="the rest"),
+    pytest.param(_OLDEST, [_CUTTER, *sorted(_ALL - {*_OF_RTX})], id="the rest"),
     pytest.param(_RTX, [_KERNELS, *_OF_RTX, "--deselect", _SLOW], id="TensorRT RTX"),
 ]
 
@@ -54,6 +53,7 @@ def test_what_takes_long_over_stand_ins(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "files"), _ROWS)
 def test_over_stand_ins(version: str, files: list[str], tmp_path: Path) -> None:
+    stubs.compile_kernels()
     done = stubs.run([*_PYTEST, "-q", "-rA", "-k", _ELSEWHERE, *files], stubs.environment(tmp_path, version))
     message = "\n".join(line for line in done.stdout.splitlines() if not line.startswith("PASSED"))
     assert done.returncode == 0, message[-8000:] + done.stderr[-4000:]

@@ -62,7 +62,7 @@ def test_a_real_clip_twice(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("ffmpeg")
-@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize("processes", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_recording_played_fast_waits_for_lanes(processes: int, tmp_path: Path) -> None:
     """Where newer frames replace older ones, too: beside a camera, which is not held up."""
     clip = clips.pattern(tmp_path / "clip.mp4", seconds=4)

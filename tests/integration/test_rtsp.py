@@ -95,7 +95,7 @@ def test_kills_leave_nothing_behind(servers: tuple[RtspServer, RtspServer], tmp_
         assert lookout.inspect.memory_info().rss <= memory * 1.02
 
 
-@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("processes", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_a_frozen_server_is_stalled_then_down(
     servers: tuple[RtspServer, RtspServer], tmp_path: Path, processes: int
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_frozen_server_is_stalled_then_down(
         receive_until(status, is_state("a", "up"))
 
 
-@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("processes", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_a_camera_that_sends_reports_but_no_pictures_is_connected_to_anew(
     servers: tuple[RtspServer, RtspServer], tmp_path: Path, processes: int
 ) -> None:

@@ -9,12 +9,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
 _CONSTRUCTORS = ("__init__", "__post_init__")
 _Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 Known = Mapping[str, frozenset[str]]  # names of classes that a variable may be of
+
+
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All of a file's, its module first; read once."""
+    return [*ast.walk(ast.parse(path.read_text()))]
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,9 @@ class Classes:
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._by_name: dict[str, list[DeclaredClass]] = {}
+        self._found: dict[DeclaredClass, frozenset[str]] = {}  # what is asked for again for each assignment
         for path in paths:
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in nodes(path):
                 if isinstance(node, ast.ClassDef):
                     self._by_name.setdefault(node.name, []).append(_declared(node, path))
 
@@ -67,11 +75,16 @@ class Classes:
     def having(self, attribute: str, names: Iterable[str]) -> list[DeclaredClass]:
         """Classes of these names with an attribute that can be assigned."""
         found = [row for name in names for row in self._by_name.get(name, ())]
-        return [row for row in found if not row.is_frozen and attribute in self._attributes(row, frozenset())]
+        return [row for row in found if not row.is_frozen and attribute in self._of(row)]
 
     def all_having(self, attribute: str) -> list[DeclaredClass]:
         """A private class is known in its own file alone."""
         return self.having(attribute, (name for name in self._by_name if not name.startswith("_")))
+
+    def _of(self, row: DeclaredClass) -> frozenset[str]:
+        if row not in self._found:
+            self._found[row] = self._attributes(row, frozenset())
+        return self._found[row]
 
     def _attributes(self, row: DeclaredClass, below: frozenset[str]) -> frozenset[str]:
         bases = [base for name in row.bases if name not in below for base in self._by_name.get(name, ())]
@@ -80,18 +93,13 @@ class Classes:
 
 def assignments(path: Path, classes: Classes) -> Iterator[Assignment]:
     """Those of one file to objects of `classes`."""
-    tree = ast.parse(path.read_text())
-    here = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    found = nodes(path)
+    here = {node.name for node in found if isinstance(node, ast.ClassDef)}
     imported = {
-        name.asname or name.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for name in node.names
+        name.asname or name.name for node in found if isinstance(node, ast.ImportFrom) for name in node.names
     }  # fmt: skip
-    libraries = {
-        name.asname or name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
-    }
-    for target, known in _targets(tree, {}, _Makers(classes, frozenset(libraries))):
+    libraries = {name.asname or name.name for node in found if isinstance(node, ast.Import) for name in node.names}
+    for target, known in _targets(found[0], {}, _Makers(classes, frozenset(libraries))):
         holder = ast.unparse(target.value)
         names = known.get(holder)
         root = known.get(holder.partition(".")[0])

@@ -98,7 +98,7 @@ def violations(page: Page, rules: Sequence[str] | None = None) -> list[str]:
     """What axe finds wrong with the page, by all of its rules or by some."""
     if not page.evaluate("() => Boolean(window.axe)"):
         page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
-    options = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
+    options = {"resultTypes": ["violations"], "selectors": False} | ({"runOnly": list(rules)} if rules else {})
     found = page.evaluate("(options) => axe.run(document, options)", options)
     return [f"{row['id']}: {row['help']}: {[one['html'][:200] for one in row['nodes']]}" for row in found["violations"]]
 
