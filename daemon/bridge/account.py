@@ -44,12 +44,10 @@ class Account(msgspec.Struct):
         else:
             self.dropped[outcome] = self.dropped.get(outcome, 0) + size
 
-    def try_at(self, position: int) -> bool:
-        """A record is sent; whether it was before."""
-        is_again = position <= self.tried
-        self.repeated += is_again
+    def try_at(self, position: int) -> None:
+        """A record is sent, perhaps not for the first time."""
+        self.repeated += position <= self.tried
         self.tried = max(self.tried, position)
-        return is_again
 
     def copy(self) -> Account:
         """As it is now."""

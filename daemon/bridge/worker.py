@@ -113,6 +113,7 @@ class Target(threading.Thread):
         self._planner = Planner(config, spool, helpers.cooldown, self._clock.utc_ns)
         # After a kill a window of records may be there already.
         self._maybe_there = self._account.cursor + (MOST_READ if spool.was_killed else 0)
+        self._sent = self._account.cursor  # over this connection
         self._is_left_behind = False
         self._pace = Pace(spool, self._clock)
         self._pause_s = _PAUSE_S
@@ -208,6 +209,7 @@ class Target(threading.Thread):
         try:
             self._change("up")
             self._pace.begin()
+            self._maybe_there, self._sent = max(self._maybe_there, self._account.tried), self._account.cursor
             while not self._ending.is_set:
                 connection.tend(self._states)
                 worked = self._tell_next(connection)
@@ -275,8 +277,10 @@ class Target(threading.Thread):
 
     def _delivery(self, record: Record, *, with_picture: bool = True) -> Delivery:
         picture = self._picture_of(record) if with_picture else None
-        is_repeated = self._account.try_at(record.position) or record.position <= self._maybe_there
-        return Delivery(record, picture, is_repeated)
+        if record.position > self._sent:  # not only awaited further
+            self._sent = record.position
+            self._account.try_at(record.position)
+        return Delivery(record, picture, record.position <= self._maybe_there)
 
     def _settle(self, steps: Sequence[Step], results: Sequence[str | None]) -> None:
         if self._is_left_behind:
