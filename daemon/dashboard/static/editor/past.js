@@ -96,7 +96,7 @@ function Found({ found, row, isOld }) {
     ${n > SHOWN && html`<p class="quiet">${t.search.newest(SHOWN)}</p>`}
     ${n > 0 && html`<ol class="search-list">${events.slice(-SHOWN).map((event) => html`<${Result} key=${`${event.confirmed_seq} ${event.seq} ${event.track} ${event.phase}`} event=${event} row=${row} />`)}</ol>`}
     ${unseen.length > 0 && html`<details><summary>${t.search.unseen(unseen.length)}</summary>
-      <ul class="past-unseen">${unseen.slice(0, SHOWN).map((one) => html`<li><b>${t.search.causes[one.cause] ?? one.cause}</b>
+      <ul class="past-unseen" tabindex="0" aria-label=${t.search.unseen(unseen.length)}>${unseen.slice(0, SHOWN).map((one) => html`<li><b>${t.search.causes[one.cause] ?? one.cause}</b>
         <span>${t.search.between(format.dateOf(secondsOf(one.from)), format.seconds(secondsOf(one.to - one.from)))}</span>
         ${one.detail && html`<span class="quiet">${one.detail}</span>`}</li>`)}</ul></details>`}`;
 }
