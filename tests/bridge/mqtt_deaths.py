@@ -74,7 +74,7 @@ def run(folder: Path, events: int, rate: float, kills: int, restarts: int) -> tu
                     bridge.start()
                 else:
                     broker.restart()
-            emitting.join(_PATIENCE_S)
+            emitting.join(events / rate + _PATIENCE_S)
             wanted = {event.number for event in daemon.events if event.number >= begun}
             until = monotonic() + _PATIENCE_S
             while len({*_numbers(reader)} & wanted) < len(wanted):

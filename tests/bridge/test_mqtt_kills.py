@@ -31,6 +31,6 @@ def test_events_outlive_kills_of_the_bridge_and_restarts_of_the_broker(tmp_path:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_ten_thousand_events_outlive_fifty_kills_and_twenty_restarts(tmp_path: Path) -> None:
-    numbers, by_broker = run(tmp_path, events=10_000, rate=30, kills=50, restarts=20)
+    numbers, by_broker = run(tmp_path, events=10_000, rate=40, kills=50, restarts=20)
     sys.stdout.write(f"the broker itself sent {by_broker} again\n")
     _check(numbers, 10_000, 70)
