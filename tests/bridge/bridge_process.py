@@ -120,8 +120,8 @@ def endure(
                     sleep(chance.uniform(0.0, 0.3))
                     broker.start()
                 told.join()
-                before = (bridge.wait_until(lambda row: row["state"] == "up"))["delivered"]
-                bridge.wait_until(lambda row, before=before: row["delivered"] > before or not row["spooled"])
+                bridge.wait_until(lambda row: row["state"] == "up")
+                bridge.wait_until(lambda row: row["spooled"] < WINDOW)
                 if place % _READ_EVERY == 0:
                     broker.read()  # one that keeps little is read in time
             source.emit(max(0, early + events - len(source.events)))

@@ -109,8 +109,9 @@ class KafkaConnection:
 
     def _check_connection(self, producer: Producer) -> None:
         """Raises AwayError if it is lost; a broker may also close one that nobody has used for minutes."""
-        if self._lost is not None:
-            self._lost, lost = None, self._lost
+        lost = self._lost
+        if lost is not None:
+            self._lost = None
             try:
                 producer.list_topics(timeout=_ANSWER_S)
             except KafkaException:

@@ -71,7 +71,8 @@ class KafkaHarness:
             while len(self._read) < end:
                 (message,) = consumer.consume(1, timeout=30)
                 assert message.error() is None, message.error()
-                self._read.append((dict(message.headers()), message.key(), message.value()))
+                headers: Any = message.headers()
+                self._read.append((dict(headers), message.key() or b"", message.value() or b""))
             return list(self._read)
         finally:
             consumer.close()
