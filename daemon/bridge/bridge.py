@@ -108,16 +108,19 @@ class Bridge:
                 return ()
             wanted = {target.name: target for target in config.targets}
             changed = [name for name, row in self._running.items() if wanted.get(name) != row.config]
-            for name in changed:
-                self._running[name].target.request_stop()
-            for name in changed:
-                if not self._running.pop(name).target.finish(_RELOAD_S):
-                    log.warning("a target does not end: it is left behind", target=name)
+            ending = [self._running.pop(name).target for name in changed]
+            for target in ending:
+                target.request_stop()
+            for target in self._finished(ending, _RELOAD_S):
+                target.interrupt()
+            for target in ending:
+                if not target.finish(0.0):
+                    log.warning("a target does not end: it is left behind", target=target.config.name)
             self._config = msgspec.structs.replace(self._config, targets=config.targets)
             self._forget_removed()
-            for target in config.targets:
-                if target.name not in self._running:
-                    self._add(target).start()
+            for wanted_target in config.targets:
+                if wanted_target.name not in self._running:
+                    self._add(wanted_target).start()
             self._show_figures()
             log.info("the bridge was reloaded", targets=[*self._running], changed=changed)
         others = [

@@ -51,7 +51,8 @@ class EventIntake:
         self.place, self.has_journal, self.is_held = place, has_journal, False
         self._held: deque[Event] = deque()
         self._has_more = self._was_away = True
-        self._held_ns = 0
+        self._heard_ns = 0  # of the journal, or when events began to be held
+        self._gap: tuple[int, int] | None = None  # the held event before which some are missing, and since when
         self.events = self.filled = self.lost = 0
 
     # --- the wire --------------------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ class EventIntake:
     def hold(self) -> None:
         """Take events from the journal first."""
         if not self.is_held:
-            self.is_held, self._has_more, self._held_ns = True, False, self._clock.monotonic_ns()
+            self.is_held, self._has_more, self._heard_ns = True, False, self._clock.monotonic_ns()
 
     def begin(self, newest: Page) -> None:
         """At the very first: pass on what is newer than all that is written."""
@@ -104,7 +105,7 @@ class EventIntake:
         Args:
             before: the newest event up to the place, where `may_lack`; the journal has removed some if it is another.
         """
-        place = self.place
+        place, self._heard_ns = self.place, self._clock.monotonic_ns()
         if before is not None and place is not None and self.may_lack(page) and not before.ends_at(place.number):
             yield self._loss(None, place.number + 1, page.events[0].number - 1, "journal")
         for event in page.events:
@@ -121,7 +122,7 @@ class EventIntake:
     @property
     def has_waited_too_long(self) -> bool:
         """Events are held, and the journal has not answered for a minute."""
-        return self.is_held and self._clock.monotonic_ns() - self._held_ns > _PATIENCE_NS
+        return self.is_held and self._clock.monotonic_ns() - self._heard_ns > _PATIENCE_NS
 
     def _release(self, written: int | None) -> Iterator[Entry]:
         """Pass on what was held.
@@ -129,17 +130,23 @@ class EventIntake:
         Args:
             written: the number up to which the journal was read; None without a journal.
         """
-        is_overdue = self._clock.monotonic_ns() - self._held_ns > _BEHIND_NS
         while self._held:
             event, place = self._held[0], self.place
             is_gap = place is not None and event.number > place.number + 1
-            if is_gap and written is not None and written < event.number - 1 and not is_overdue:
+            if is_gap and written is not None and written < event.number - 1 and not self._is_overdue(event):
                 return  # the journal is a moment behind
             self._held.popleft()
             yield from self._passed_on(event)
         self.is_held, self._has_more = self._has_more and self.has_journal, False
 
     # ---------------------------------------------------------------------------------------------------------------
+
+    def _is_overdue(self, event: Event) -> bool:
+        """The journal has had its time to write what lies before a held event."""
+        now = self._clock.monotonic_ns()
+        if self._gap is None or self._gap[0] != event.number:
+            self._gap = event.number, now
+        return now - self._gap[1] > _BEHIND_NS
 
     def _place_before(self, event: Event) -> Place:
         place = self.place
