@@ -13,6 +13,7 @@ COPY pyproject.toml README.md LICENSE THIRD_PARTY.md config.yaml ./
 COPY daemon daemon
 COPY detectors detectors
 COPY calibration calibration
+COPY lookout lookout
 COPY lookoutd lookoutd
 COPY models models
 

@@ -101,7 +101,7 @@ config: $(VENV)/base
 	$(BIN)/python -m tests.reference
 
 schemas: $(VENV)/base
-	$(BIN)/python -m lookoutd.messages docs/schema
+	$(BIN)/python -m lookout.messages docs/schema
 
 docs: $(VENV)/docs
 	@$(BIN)/python -m sphinx -W --keep-going -n -q docs build/docs

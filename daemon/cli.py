@@ -27,7 +27,7 @@ from daemon.system.streams import flush_streams
 from detectors.port import DetectorError
 
 OUTPUT_ERROR, USER_ERROR = 1, 2
-_OURS = ("daemon", "detectors", "calibration", "lookoutd")
+_OURS = ("daemon", "detectors", "calibration", "lookout", "lookoutd")
 _PACKAGES = {"cv2": "opencv-python-headless", "yaml": "pyyaml", "zmq": "pyzmq"}  # by modules of other names
 
 

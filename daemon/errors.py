@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lookoutd.errors import ConfigError, LookoutError
+from lookout.errors import ConfigError, LookoutError
 
 __all__ = [
     "ConfigError", "CorruptError", "DecodeError", "LoginRefusedError", "LookoutError", "NoKeyError", "OutputError",
@@ -33,7 +33,7 @@ class DecodeError(LookoutError):
     """One picture of a source is lost; the connection goes on.
 
     Attributes:
-        cause: the drop cause, a field of `lookoutd.messages.Dropped`.
+        cause: the drop cause, a field of `lookout.messages.Dropped`.
         awaits_key: no key picture has come since the last picture that was decoded, so that none can be expected.
     """
 

@@ -18,7 +18,7 @@ from tests.support.assignments import Classes, assignments, nodes
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [
     path
-    for package in ("daemon", "detectors", "calibration", "lookoutd")
+    for package in ("daemon", "detectors", "calibration", "lookout", "lookoutd")
     for path in sorted((ROOT / package).rglob("*.py"))
 ]
 TESTS = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if path.parent.name != "speed"]
@@ -121,16 +121,17 @@ def _imported(path: Path) -> set[str]:
 
 
 def test_imports_go_one_way() -> None:
-    """detectors know nobody, calibration knows detectors, lookoutd what follows a fleet and the command line; of the
-    daemon, only the command line knows calibration."""
+    """detectors know nobody, calibration knows detectors, lookout what follows a fleet; of the daemon, only the command
+    line knows calibration."""
     forbidden = {
         "detectors": ("daemon", "calibration", "lookoutd"),
         "calibration": ("daemon", "lookoutd"),
         "daemon": ("calibration",),
+        "lookout": ("daemon", "detectors", "calibration", "lookoutd"),
         "lookoutd": ("daemon", "detectors", "calibration"),
     }
     allowed = {
-        "lookoutd/client.py": ("daemon.fleet.endpoints", "daemon.fleet_config"),
+        "lookout/client.py": ("daemon.fleet.endpoints", "daemon.fleet_config"),
         "lookoutd/__main__.py": ("daemon",),
     }
     _held(
@@ -216,7 +217,7 @@ def test_gpus_are_named_in_their_files_alone() -> None:
     gpu = re.compile(r"\bcuda\b|tensorrt|pynvml|nvml(?!_)", re.IGNORECASE)
     found: list[str] = []
     for path in FILES:
-        allowed = {"lookoutd/messages.py": 1}.get(_name(path), 0)  # GpuMetrics says where its figures come from
+        allowed = {"lookout/messages.py": 1}.get(_name(path), 0)  # GpuMetrics says where its figures come from
         if not _name(path).startswith(GPU_FILES):
             found += _matches(path, gpu)[allowed:]
     _held(found)
@@ -410,7 +411,7 @@ detector.lane().detect([detector.sample(640, 360)])
 
 def _loaded(code: str) -> list[str]:
     """The modules of ours that a process has loaded after some code."""
-    packages = ("daemon", "detectors", "calibration", "lookoutd")
+    packages = ("daemon", "detectors", "calibration", "lookout", "lookoutd")
     code += f"\nimport sys; print(*(name for name in sys.modules if name.split('.')[0] in {packages}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.split()

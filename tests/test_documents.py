@@ -15,7 +15,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from lookoutd.messages import schemas
+from lookout.messages import schemas
 from tests.support.daemon import ROOT
 from tests.support.documents import DOCUMENTS, name_of, tokens_of
 

@@ -17,7 +17,7 @@ from _pytest.mark.structures import ParameterSet
 from daemon.cli import cli
 from daemon.commands.fleet_rows import Placing, source_records
 from daemon.config.load import parse
-from lookoutd.messages import decode
+from lookout.messages import decode
 from tests.bench.__main__ import bench
 from tests.support.daemon import ROOT
 from tests.support.documents import DOCUMENTS, name_of, tokens_of

@@ -15,8 +15,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from daemon.sources.scene import Scene
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections
+from lookout.client import Subscriber
+from lookout.messages import Detections
 from tests.support import clips
 from tests.support.checkout import alone, copy_of_tree, environment, install, repository_of
 from tests.support.daemon import PATIENCE_S, ROOT, receive_until

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("daemon", "detectors", "calibration", "lookoutd")
+PACKAGES = ("daemon", "detectors", "calibration", "lookout", "lookoutd")
 PRONOUN = re.compile(r"\b(?:Who|Whoever|Whose|What|That which|who (?:has|have))\b")
 SENTENCE = re.compile(r"(?:^|[.:;] )(?:Who|Whoever|Whose|What|That which) |\bwho (?:has|have)\b")
 

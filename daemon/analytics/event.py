@@ -6,7 +6,7 @@ import msgspec
 
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import RuleBase
-from lookoutd import messages
+from lookout import messages
 
 Kind = messages.EventKind
 Phase = messages.EventPhase

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace as _replace
 
 from daemon.analytics.event import Event
-from lookoutd import messages
-from lookoutd.messages import Owner
+from lookout import messages
+from lookout.messages import Owner
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from daemon.analytics.snapshots import EventSnapshots
 from daemon.analytics.totals import Key, Totals
 from daemon.clock import Clock
 from daemon.pipeline.outbox import Outbox, Report
-from lookoutd import messages
-from lookoutd.messages import topic
+from lookout import messages
+from lookout.messages import topic
 
 _SOON_NS = 1_000_000_000  # at most one message of counts a source in this time, unless the interval is shorter
 

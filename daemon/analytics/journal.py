@@ -28,7 +28,7 @@ from daemon.system.database import DamagedError
 from daemon.system.database_lock import NO_ROOM, Lock
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Pulse
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 log = structlog.get_logger(__name__)
 MAX_WAITING = 10_000  # events before the disk

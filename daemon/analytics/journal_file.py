@@ -13,7 +13,7 @@ import msgspec
 
 from daemon.analytics.totals import Key
 from daemon.system.database import WAIT_S, DamagedError, Database, Form, damage_found, tables_of
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 _TABLES = (
     "CREATE TABLE events (number INTEGER PRIMARY KEY, recorded_at INTEGER NOT NULL, source TEXT NOT NULL,"

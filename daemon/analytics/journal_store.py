@@ -16,7 +16,7 @@ from daemon.analytics.totals import Key
 from daemon.clock import Clock
 from daemon.system.database import DamagedError, remove_leftovers, replace_damaged
 from daemon.system.database_lock import Lock
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 log = structlog.get_logger(__name__)
 Earlier = tuple[int, dict[Key, int]]  # when counting began, and the totals since then

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daemon.analytics.stages import AnalyticsStages
     from daemon.analytics.track_stage import OnNote
     from daemon.pipeline.core import Core
-    from lookoutd.messages import Owner
+    from lookout.messages import Owner
 
 log = structlog.get_logger(__name__)
 

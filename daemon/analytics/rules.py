@@ -12,7 +12,7 @@ from daemon.analytics.source_rules import RuleSet, SourceRules
 from daemon.analytics.track import SeenTracks
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections
-from lookoutd.messages import State
+from lookout.messages import State
 
 
 class Rules(Protocol):

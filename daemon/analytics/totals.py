@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from daemon.analytics.event import Event
-from lookoutd import messages
+from lookout import messages
 
 MAX_KEYS = 100_000  # of totals, over all sources
 

@@ -17,7 +17,7 @@ from daemon.batch.settings import Recipe
 from daemon.batch.writer import ResultWriter
 from daemon.config.models import SINGLE
 from daemon.system.stop_token import StoppedError, StopToken
-from lookoutd.messages import Model
+from lookout.messages import Model
 
 _BLOCK = 1 << 20
 _THREADS = 2

@@ -20,7 +20,7 @@ from daemon.errors import LookoutError
 from daemon.pipeline.ledger import Counts
 from daemon.seams import Seams
 from daemon.system.stop_token import StopToken
-from lookoutd.messages import Model
+from lookout.messages import Model
 
 _CHANGE_S = 120.0  # limit for a change of the sources
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from lookoutd.messages import Dropped, Model, Total, VideoFormat
+from lookout.messages import Dropped, Model, Total, VideoFormat
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from daemon.batch.folder import FolderError
 from daemon.batch.writer import IncompleteError, ResultWriter
 from daemon.pipeline.ledger import Counts
-from lookoutd.messages import Detections, Event, Message, Status, VideoFormat
+from lookout.messages import Detections, Event, Message, Status, VideoFormat
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from daemon.errors import LookoutError
-from lookoutd.messages import Model
+from lookout.messages import Model
 
 MAX_ATTEMPTS = 3
 State = Literal["done", "failed", "open"]

@@ -29,7 +29,7 @@ from daemon.clock import Bell, Clock
 from daemon.errors import LookoutError
 from daemon.redact import printable, scrub
 from daemon.system.stop_token import StopToken
-from lookoutd.messages import Model
+from lookout.messages import Model
 
 log = structlog.get_logger(__name__)
 ALL_DONE, SOME_FAILED, STOPPED = 0, 1, 5  # exit codes

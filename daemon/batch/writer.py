@@ -14,7 +14,7 @@ from daemon.pipeline.box_record import IMPOSSIBLE
 from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.ledger import Counts
 from daemon.sources.packets import CUT_SHORT
-from lookoutd.messages import Detections, Dropped, Event, Latency, Total, VideoFormat
+from lookout.messages import Detections, Dropped, Event, Latency, Total, VideoFormat
 
 RUN = "batch"  # stands for `instance` and `session`, which differ from run to run
 PLAYED = "played to its end"

@@ -18,7 +18,7 @@ from daemon.monitoring.probes import GpuProbe, open_gpu_probe
 from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.ledger import Counts, together
 from daemon.system.gpus import name_visible_gpus
-from lookoutd.messages import VideoFormat
+from lookout.messages import VideoFormat
 
 _FIRST_FRAMES = 5  # of every source, before rates are checked
 _START_TIMEOUT_S = 120.0

@@ -21,7 +21,7 @@ import zmq
 
 from daemon.bench.recording import line_of, lines_file
 from daemon.errors import LookoutError
-from lookoutd.messages import Detections, decode, topic
+from lookout.messages import Detections, decode, topic
 
 MESSAGES = 1 << 20  # high-water mark, so that no message is lost
 STAMP = np.dtype([("source", "<u4"), ("seq", "<u8"), ("received_ns", "<u8")])  # received_ns: CLOCK_MONOTONIC

@@ -27,7 +27,7 @@ from daemon.sources.port import DecodeBudget, Reader, Source, next_picture
 from daemon.system.paths import demo_model
 from detectors.factory import Backend, Provider
 from detectors.port import Precision, Transport
-from lookoutd.messages import Encoding, FrameClock
+from lookout.messages import Encoding, FrameClock
 
 _DEPTH = 8  # waiting frames per source; more where few sources must fill two batches
 _USUAL_FPS = 25.0

@@ -15,11 +15,11 @@ import msgspec
 from daemon.errors import LookoutError
 from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.ledger import Rows
-from lookoutd.messages import Detections, Latency
+from lookout.messages import Detections, Latency
 
 
 class Box(msgspec.Struct, frozen=True):
-    """See `lookoutd.messages.Detection`."""
+    """See `lookout.messages.Detection`."""
 
     class_id: int
     label: str

@@ -33,7 +33,7 @@ from daemon.pipeline.ledger import Counts, Rows
 from daemon.seams import Seams
 from detectors.factory import open_detector as usual_detector
 from detectors.port import ModelInfo
-from lookoutd.messages import Dropped, GpuMetrics
+from lookout.messages import Dropped, GpuMetrics
 
 
 @dataclass(frozen=True)

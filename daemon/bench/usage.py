@@ -17,7 +17,7 @@ import psutil
 
 from daemon.monitoring.probes import GpuProbe, ProcessProbe
 from daemon.system.affinity import interrupts
-from lookoutd.messages import GpuMetrics
+from lookout.messages import GpuMetrics
 
 _SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 

@@ -33,7 +33,7 @@ from daemon.files import state_folder
 from daemon.peers.addresses import DaemonAddress
 from daemon.peers.api import DaemonApi
 from daemon.system.stop_token import StopToken
-from lookoutd.epochs import Epochs
+from lookout.epochs import Epochs
 
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0

@@ -10,7 +10,7 @@ import structlog
 from daemon.bridge.messages import Loss
 from daemon.bridge.records import Entry
 from daemon.clock import Clock
-from lookoutd.messages import Clip
+from lookout.messages import Clip
 
 log = structlog.get_logger(__name__)
 

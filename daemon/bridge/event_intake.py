@@ -12,7 +12,7 @@ from daemon.bridge.journal_pages import Page
 from daemon.bridge.messages import Loss
 from daemon.bridge.records import Entry
 from daemon.clock import Clock
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 log = structlog.get_logger(__name__)
 _MOST_HELD = 500  # events; later ones are read from the journal

@@ -26,8 +26,8 @@ from daemon.peers.addresses import DaemonAddress
 from daemon.peers.api import AwayError, DaemonApi
 from daemon.peers.link import Arrived, Link
 from daemon.system.stop_token import StopToken
-from lookoutd.epochs import Epochs
-from lookoutd.messages import Clip, Counts, Event, Message, Metrics, decode, topic
+from lookout.epochs import Epochs
+from lookout.messages import Clip, Counts, Event, Message, Metrics, decode, topic
 
 log = structlog.get_logger(__name__)
 _KINDS = ("status", "events", "counts", "metrics", "clips", "stores")

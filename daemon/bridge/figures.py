@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from daemon.bridge.records import Figure
 from daemon.bridge.report import FigureAccount
-from lookoutd.messages import Detections, Owner, decode, topic
+from lookout.messages import Detections, Owner, decode, topic
 
 
 class Waiting(NamedTuple):

@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from daemon.peers.api import AwayError, DaemonApi
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 _PAGE = 1000
 _TIMEOUT_S = 5.0

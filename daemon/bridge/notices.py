@@ -22,7 +22,7 @@ from daemon.bridge.recording_gaps import GapCount, Gaps, KeptGaps
 from daemon.bridge.troubles import KeptTrouble, Trouble
 from daemon.clock import Clock
 from daemon.config.bridge import StatusConfig
-from lookoutd.messages import Metrics, Owner, Status, Store
+from lookout.messages import Metrics, Owner, Status, Store
 
 _Key = tuple[str, Subject, str]  # daemon, about, name
 _ORDER: Final[tuple[Subject, ...]] = ("daemon", "store", "source", "recording")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from daemon.bridge.messages import Loss, Notice
-from lookoutd.messages import Clip, Detections, Event
+from lookout.messages import Clip, Detections, Event
 
 RecordKind = Literal["event", "status", "clip", "loss"]
 _TYPES: dict[RecordKind, type[Any]] = {"event": Event, "status": Notice, "clip": Clip, "loss": Loss}
@@ -54,7 +54,7 @@ class Record:
 
     @cached_property
     def message(self) -> Event | Notice | Clip | Loss:
-        """`body` as a struct of `lookoutd.messages` or `daemon.bridge.messages`.
+        """`body` as a struct of `lookout.messages` or `daemon.bridge.messages`.
 
         Raises:
             msgspec.MsgspecError: it does not fit.

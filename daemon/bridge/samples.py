@@ -12,7 +12,7 @@ from daemon.bridge.formats.port import formatter
 from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.records import Delivery, Picture, Record, RecordKind
 from daemon.config.targets import TargetConfig, WireBase
-from lookoutd.messages import Clip, Event
+from lookout.messages import Clip, Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lookoutd.messages import Counts, Event, Metrics, Status
+from lookout.messages import Counts, Event, Metrics, Status
 
 
 @dataclass(frozen=True)

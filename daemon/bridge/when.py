@@ -6,7 +6,7 @@ from daemon.bridge.messages import Notice
 from daemon.bridge.records import Record
 from daemon.config.targets import NtfyTarget, TargetConfig, TelegramTarget, WhenConfig
 from daemon.schedule import Schedule
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 
 class When:

@@ -27,7 +27,7 @@ from daemon.pipeline.drop_causes import GiveUp
 from daemon.sources.port import PacketReader, Picture, Reader, Source
 from daemon.system.stop_token import StopToken
 from detectors.port import Image
-from lookoutd.messages import State, VideoFormat
+from lookout.messages import State, VideoFormat
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from daemon.capture.sinks import DETACHED, Announce
 from daemon.clock import Clock
 from daemon.config.sources import SourceConfig
 from daemon.errors import DecodeError, NoKeyError
-from lookoutd.messages import State, VideoFormat
+from lookout.messages import State, VideoFormat
 
 log = structlog.get_logger(__name__)
 # In units of monitor.stall_after_s: how long a new connection may take to its first frame, and how long a stalled one

@@ -12,7 +12,7 @@ from daemon.pipeline.drop_causes import GiveUp
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.port import Picture
 from detectors.port import Image
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 
 _BURST_NS = 25_000_000  # less than the lateness at which pictures are skipped
 _MAX_BURST = 4  # pictures of a burst that wait on the board for each other

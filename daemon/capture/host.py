@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from daemon.config.sources import SourceConfig
 from daemon.system.stop_token import StopToken
-from lookoutd.messages import State, VideoFormat
+from lookout.messages import State, VideoFormat
 
 
 class HostedCapture(Protocol):

@@ -15,7 +15,7 @@ from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.model_boards import ModelBoards
 from daemon.sources.port import PacketInfo
-from lookoutd.messages import State, VideoFormat
+from lookout.messages import State, VideoFormat
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -8,7 +8,7 @@ import structlog
 
 from daemon.clock import Clock
 from daemon.config.sources import ReconnectConfig
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 
 log = structlog.get_logger(__name__)
 _MAX_LATE_NS = 500_000_000  # a recording that is later than this restarts its schedule instead of catching up

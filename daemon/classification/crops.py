@@ -11,7 +11,7 @@ from typing import Literal
 from daemon.classification.votes import AttributeVotes
 from daemon.pipeline.frames import FrameInfo
 from detectors.port import Image, PreparedImage
-from lookoutd.messages import ClassifierMetrics, CropsDropped
+from lookout.messages import ClassifierMetrics, CropsDropped
 
 Cause = Literal["busy", "failed", "unavailable", "removed", "shutdown"]
 

@@ -25,7 +25,7 @@ from daemon.pipeline.stages import Analytics, Stage
 from daemon.system.runtime import Runtime
 from detectors.detections import Detections
 from detectors.port import DetectorError, ModelInfo, Part, SecondDetector
-from lookoutd.messages import Attribute, ClassifierMetrics, EventAttribute
+from lookout.messages import Attribute, ClassifierMetrics, EventAttribute
 
 _INTERVAL_NS = 100_000_000  # of source time, between two examined frames
 _AFTER_END_NS = 1_000_000_000  # for which the attributes of a forgotten track are kept

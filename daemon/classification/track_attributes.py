@@ -8,7 +8,7 @@ from daemon.analytics.source_time import SourceClock
 from daemon.analytics.track_step import MAX_TRACKS
 from daemon.classification.votes import AttributeVotes
 from daemon.pipeline.frames import FrameInfo
-from lookoutd.messages import Attribute
+from lookout.messages import Attribute
 
 _SWEEP_NS = 1_000_000_000
 

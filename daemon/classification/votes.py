@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from daemon.config.model import ClassifierConfig
-from lookoutd.messages import Attribute
+from lookout.messages import Attribute
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from daemon.sources.port import Reader, next_picture
 from daemon.system.gpus import name_visible_gpus
 from detectors.factory import gpus, open_classifier
 from detectors.port import Detector, DetectorError, Image, ModelInfo, Region
-from lookoutd.messages import VideoFormat
+from lookout.messages import VideoFormat
 
 _MAX_DECODE_ERRORS = 100
 _PICTURES = 10  # to measure the decoding time

@@ -37,8 +37,8 @@ from daemon.system.paths import demo_model
 from daemon.system.signals import stopping_on_signals
 from detectors.factory import Backend
 from detectors.matching import match
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections
+from lookout.client import Subscriber
+from lookout.messages import Detections
 
 _MIN_SCORE = 0.9
 _IOU = 0.5

@@ -14,8 +14,8 @@ from daemon.clock import utc_text
 from daemon.errors import LookoutError
 from daemon.redact import printable
 from daemon.system.streams import is_output_read
-from lookoutd.client import Subscriber
-from lookoutd.messages import Event, Message
+from lookout.client import Subscriber
+from lookout.messages import Event, Message
 
 _TIMEOUT_S = 10.0
 _POLL_S = 0.5

@@ -14,7 +14,7 @@ from daemon.errors import ConfigError
 from daemon.peers.addresses import own_http
 from daemon.publish.curve_keys import secret_key
 from daemon.system.http_client import HttpRequest, fetch, unverified_tls
-from lookoutd.client import Subscriber
+from lookout.client import Subscriber
 
 _MARGIN_S = 3.0
 

@@ -35,7 +35,7 @@ from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
 from detectors.pictures import read_picture
 from detectors.port import Detector, HostImage, Lane
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 
 FLOOR = TrackingConfig().floor
 _LABELS = ("person", "pedestrian")  # of models

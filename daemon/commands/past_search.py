@@ -28,7 +28,7 @@ from daemon.rule_checks import check_rules
 from daemon.rule_config import RuleConfig
 from daemon.system.streams import is_output_read
 from daemon.validation import read_yaml
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 _MEANINGS = {**causes.MEANINGS, **answers.MEANINGS}
 _FILES = (".yaml", ".yml", ".json")

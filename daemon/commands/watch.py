@@ -18,8 +18,8 @@ from rich.text import Text
 from daemon.commands.events import line_of, messages_while_read
 from daemon.pipeline.drawing import settled
 from daemon.redact import printable
-from lookoutd.client import Subscriber
-from lookoutd.messages import (
+from lookout.client import Subscriber
+from lookout.messages import (
     Clip,
     Counts,
     Detection,

@@ -11,7 +11,7 @@ from daemon.config.http import is_loopback
 from daemon.config.section import Count, Section
 from daemon.errors import ConfigError
 from daemon.redact import Secret
-from lookoutd.messages import Encoding, is_port
+from lookout.messages import Encoding, is_port
 
 MaskForm = Literal["polygon", "rle", "off"]
 

@@ -19,7 +19,7 @@ from daemon.config.root import AdmissionMode
 from daemon.control.decoder_rate import DecoderRate
 from daemon.errors import SourceError
 from detectors.port import Size
-from lookoutd.messages import Metrics, VideoFormat
+from lookout.messages import Metrics, VideoFormat
 
 log = structlog.get_logger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lookoutd.messages import Metrics, SourceMetrics
+from lookout.messages import Metrics, SourceMetrics
 
 _MIN_READINGS = 3  # readings that must agree
 _INTERVAL_S = 9.5  # between readings

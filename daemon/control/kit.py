@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from daemon.sources.factory import MakeSource
     from daemon.system.stop_token import StopToken
     from detectors.port import Detector, ModelInfo
-    from lookoutd.messages import Owner, State, VideoFormat
+    from lookout.messages import Owner, State, VideoFormat
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daemon.clock import Clock
-    from lookoutd.messages import Metrics
+    from lookout.messages import Metrics
 
 log = structlog.get_logger(__name__)
 _LOST_SHARE, _CALM_SHARE = 0.05, 0.01

@@ -26,7 +26,7 @@ from daemon.sources.factory import MakeSource
 from daemon.system.runtime import Runtime
 from daemon.system.stop_token import StopToken
 from daemon.system.time_limits import Limits
-from lookoutd.messages import VideoFormat
+from lookout.messages import VideoFormat
 
 log = structlog.get_logger(__name__)
 _POLL_S = 0.05

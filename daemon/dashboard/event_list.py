@@ -16,7 +16,7 @@ from daemon.dashboard.requests import Requests
 from daemon.dashboard.seen import SeenMarks
 from daemon.dashboard.watched import WatchedDaemon
 from daemon.peers.api import AwayError
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 MAX_LIMIT = 200
 _NAMES = ("daemon", "source", "rule", "type", "label", "attribute", "seen", "before", "after", "limit", "cursor")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lookoutd.messages import Detections, Dropped, ImageSize, Metrics
+from lookout.messages import Detections, Dropped, ImageSize, Metrics
 
 _HOUR_NS = 3_600_000_000_000
 _MINUTE_NS = 60_000_000_000

@@ -19,8 +19,8 @@ from daemon.dashboard.viewers import Selection, Viewer
 from daemon.dashboard.watched import WatchedDaemon
 from daemon.peers.addresses import DaemonAddress
 from daemon.peers.link import Arrived, Link, LinkState
-from lookoutd.epochs import Epochs
-from lookoutd.messages import (
+from lookout.epochs import Epochs
+from lookout.messages import (
     Clip,
     Counts,
     Detections,

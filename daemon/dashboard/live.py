@@ -15,7 +15,7 @@ from daemon.dashboard.muxer import Fragment, Init, Lost, Output, Unplayable
 from daemon.dashboard.packet_link import Made, PacketLink
 from daemon.dashboard.viewer_queue import Key, ViewerQueue
 from daemon.peers.addresses import reachable
-from lookoutd.messages import Packets
+from lookout.messages import Packets
 
 log = structlog.get_logger(__name__)
 MAX_SOURCES = 64  # watched at once

@@ -15,7 +15,7 @@ from av.packet import Packet as AvPacket
 from daemon.lateness import Lateness
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.mime import mime_of
-from lookoutd.messages import Packet
+from lookout.messages import Packet
 
 CODECS = {"h264": "avc1", "hevc": "hvc1"}
 _FLAGS = {"movflags": "empty_moov+default_base_moof+frag_every_frame"}

@@ -15,7 +15,7 @@ from daemon.dashboard.muxer import Output, SourceVideo
 from daemon.peers.addresses import DaemonAddress
 from daemon.peers.subscription import subscriber
 from daemon.system.stop_token import StopToken
-from lookoutd.messages import Owner, decode_packet, topic, watched_source
+from lookout.messages import Owner, decode_packet, topic, watched_source
 
 log = structlog.get_logger(__name__)
 _IDLE_MS = 1000

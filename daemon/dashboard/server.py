@@ -18,7 +18,7 @@ from daemon.dashboard.sessions import Sessions
 from daemon.http.connections import limited_websockets
 from daemon.http.server import HttpServer
 from daemon.peers.addresses import DaemonAddress
-from lookoutd.client import use_curve
+from lookout.client import use_curve
 
 log = structlog.get_logger(__name__)
 _END_S = 2.0

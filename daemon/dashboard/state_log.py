@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from lookoutd.messages import Store
+from lookout.messages import Store
 
 _MAX_STATES = 1000  # of a source
 _STATES_S = 24 * 3600.0

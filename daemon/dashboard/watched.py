@@ -13,7 +13,7 @@ from daemon.dashboard.state_log import StateLog, StateSince, StoreState
 from daemon.peers.addresses import DaemonAddress
 from daemon.peers.api import DaemonApi
 from daemon.peers.link import LinkState
-from lookoutd.messages import Counts, Event, Metrics, SourceMetrics, Status, VideoFormat
+from lookout.messages import Counts, Event, Metrics, SourceMetrics, Status, VideoFormat
 
 _MAX_EVENTS = 500  # kept for a daemon without a journal
 _WITHOUT_PACKETS = ("camera", "synthetic")

@@ -19,7 +19,7 @@ from daemon.fleet.records import Capacity, Endpoints, MemberRecord, StreamFormat
 from daemon.publish.curve_keys import secret_key
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from detectors.port import ModelInfo
-from lookoutd.messages import GpuMetrics, VideoFormat
+from lookout.messages import GpuMetrics, VideoFormat
 
 _WIDTH, _HEIGHT, _FPS = 1920, 1080, 30.0
 _CODECS = ("h264", "hevc")

@@ -10,7 +10,7 @@ from daemon.clock import Bell, Clock, boottime_ns
 from daemon.fleet.lease import Lease
 from daemon.fleet_config import OnCoordinatorLoss
 from daemon.publish.ownership_fence import Grant, Grants
-from lookoutd.messages import Owner
+from lookout.messages import Owner
 
 _NONE: Grants = MappingProxyType({})
 _LOOKED_NS = 1_000_000_000  # a keeper that had no turn for so long knows nothing

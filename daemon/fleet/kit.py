@@ -23,7 +23,7 @@ from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from daemon.system.runtime import Runtime
 from daemon.system.stop_token import StopToken
 from detectors.port import ModelInfo
-from lookoutd.messages import GpuMetrics, Metrics
+from lookout.messages import GpuMetrics, Metrics
 
 _POLL_S = 0.05
 

@@ -21,7 +21,7 @@ from daemon.errors import LookoutError
 from daemon.http.answers import json_answer
 from daemon.http.operation import JPEG, Answer, Operation, Parameter, array, record, reference
 from daemon.pipeline.thumbnails import Box, smaller
-from lookoutd.messages import Counts, Event, EventKind
+from lookout.messages import Counts, Event, EventKind
 
 _MAX_LIMIT = 1000
 _KINDS = get_args(EventKind)

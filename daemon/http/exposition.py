@@ -22,7 +22,7 @@ from daemon.http.fleet_exposition import FleetExposition
 from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.ledger import STAGES, Counts, Ledger, Rows
 from detectors.port import ModelInfo
-from lookoutd.messages import ClassifierMetrics, CropsDropped, Metrics, PublisherMetrics
+from lookout.messages import ClassifierMetrics, CropsDropped, Metrics, PublisherMetrics
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -24,7 +24,7 @@ from daemon.http.operation import Answer, Operation, Parameter, Schema, array, r
 from daemon.http.rules import check_synthetic, patched, source_from
 from daemon.http.source_rows import SourceRows, pending_row
 from daemon.http.submission import submit
-from lookoutd.messages import VideoFormat
+from lookout.messages import VideoFormat
 
 log = structlog.get_logger(__name__)
 _Edit = Callable[[list[SourceConfig]], list[SourceConfig]]

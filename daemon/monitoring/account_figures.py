@@ -9,7 +9,7 @@ import numpy as np
 
 from daemon.pipeline.ledger import Counts, Ledger, Rows, percentiles, percentiles_of_each, together
 from detectors.port import ModelInfo
-from lookoutd.messages import AccountMetrics, ModelMetrics, Percentiles, SourceMetrics, State
+from lookout.messages import AccountMetrics, ModelMetrics, Percentiles, SourceMetrics, State
 
 CountsByModel = Mapping[str, Mapping[str, Counts]]
 """By source and model."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daemon.publish.publisher import Publisher
     from daemon.system.stop_token import StopToken
     from detectors.port import ModelInfo
-    from lookoutd.messages import ClassifierMetrics, Metrics
+    from lookout.messages import ClassifierMetrics, Metrics
 
 Pids = Callable[[], list[int]]
 

@@ -26,7 +26,7 @@ from daemon.system.runtime import Runtime
 from daemon.system.tuning import name_threads
 from daemon.system.watchdog import Pulse
 from detectors.port import ModelInfo
-from lookoutd.messages import ClassifierMetrics, Metrics, State, topic
+from lookout.messages import ClassifierMetrics, Metrics, State, topic
 
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0

@@ -15,7 +15,7 @@ from daemon.clock import Bell, Clock
 from daemon.system.gpus import name_visible_gpus, visible_gpus
 from daemon.system.stop_token import StopToken
 from detectors.factory import gpus
-from lookoutd.messages import GpuMetrics, ProcessMetrics
+from lookout.messages import GpuMetrics, ProcessMetrics
 
 log = structlog.get_logger(__name__)
 _ANSWER_TIMEOUT_S = 0.5

@@ -17,7 +17,7 @@ from daemon.errors import ConfigError
 from daemon.files import read_text
 from daemon.publish.curve_keys import secret_key
 from daemon.redact import Secret
-from lookoutd.messages import is_port
+from lookout.messages import is_port
 
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}  # noqa: S104 - not bound here
 _EXAMPLE = "such as http://127.0.0.1:9105 or tcp://127.0.0.1:5556"

@@ -19,7 +19,7 @@ from daemon.peers.subscription import subscriber
 from daemon.peers.subscriptions import Subscriptions
 from daemon.peers.wake_pipe import WakePipe
 from daemon.system.stop_token import StopToken
-from lookoutd.messages import topic
+from lookout.messages import topic
 
 log = structlog.get_logger(__name__)
 LinkState = Literal["connecting", "up", "away"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zmq
 
 from daemon.peers.addresses import DaemonAddress
-from lookoutd.client import use_curve
+from lookout.client import use_curve
 
 # Of libzmq's own threads, which answer however busy the daemon is: a daemon that was stopped and a network that is gone
 # are noticed within seven seconds.

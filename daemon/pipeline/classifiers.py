@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from daemon.pipeline.lane import Follower
     from daemon.pipeline.stages import Analytics
     from detectors.port import ModelInfo
-    from lookoutd.messages import ClassifierMetrics
+    from lookout.messages import ClassifierMetrics
 
 
 class Classifiers(Protocol):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections, Masks
-from lookoutd.messages import Attribute
+from lookout.messages import Attribute
 
 _QUALITY = 85
 _BOX_COLOUR = (66, 200, 255)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from detectors.port import Image
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 
 
 class FrameInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -22,7 +22,7 @@ from daemon.system.runtime import Runtime
 from daemon.system.stop_token import StopToken
 from detectors.detections import Detections, plausible
 from detectors.port import Detector, DetectorError, DetectorUnavailableError, Lane, ModelInfo, Size, StageTimes, lane_at
-from lookoutd.messages import Model
+from lookout.messages import Model
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5

@@ -22,7 +22,7 @@ from msgspec.structs import astuple, replace
 from daemon.pipeline.box_record import BoxRecord
 from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.frames import FrameInfo
-from lookoutd.messages import Dropped, Latency, Percentiles
+from lookout.messages import Dropped, Latency, Percentiles
 
 STAGES: tuple[str, ...] = Latency.__struct_fields__
 
@@ -45,7 +45,7 @@ class Counts:
     """Totals of one account since the start, or of all accounts of a source.
 
     Attributes:
-        passed_over: packets that are no frames, by kind; see `lookoutd.messages.SourceMetrics`.
+        passed_over: packets that are no frames, by kind; see `lookout.messages.SourceMetrics`.
         bad_boxes: impossible boxes that were removed.
         has_boxes: some box was possible.
         place: index of the account in the rows.

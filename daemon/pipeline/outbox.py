@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lookoutd.messages import Model
+from lookout.messages import Model
 
 if TYPE_CHECKING:
     from daemon.pipeline.frames import FrameInfo
     from daemon.pipeline.ledger import Ledger
     from detectors.detections import Detections
     from detectors.port import StageTimes
-    from lookoutd.messages import Clip, Counts, Event, Metrics, Status, Store
+    from lookout.messages import Clip, Counts, Event, Metrics, Status, Store
 
 
 class Served(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from daemon.recording.boxes import BoxError
 from daemon.recording.records import FileFacts, FragmentRow
 from daemon.recording.tracks.records import SeenFrame
 from daemon.recording.tracks.track_records import TracksError, head_in, tracks_in
-from lookoutd.messages import Attribute
+from lookout.messages import Attribute
 
 _TIME_NS: Final = 60_000_000_000  # of an answer
 _FRAMES, _BOXES = 10_000, 60_000  # of an answer

@@ -23,7 +23,7 @@ from daemon.publish.masks import MaskEncoder
 from daemon.publish.ownership_fence import Grants, may_send
 from daemon.publish.subscribers import matching
 from detectors.detections import Detections, joined, no_tracks
-from lookoutd.messages import (
+from lookout.messages import (
     KINDS,
     Clip,
     Counts,
@@ -39,7 +39,7 @@ from lookoutd.messages import (
     Store,
     topic,
 )
-from lookoutd.messages import Detections as DetectionsMessage
+from lookout.messages import Detections as DetectionsMessage
 
 Boxes = list[Detection] | msgspec.Raw
 Choose = Callable[[Result, Latency], str | None]

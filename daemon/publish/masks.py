@@ -15,7 +15,7 @@ from msgspec import UNSET
 from daemon.config.publisher import MaskForm
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections, Masks
-from lookoutd.messages import RunLengths
+from lookout.messages import RunLengths
 
 log = structlog.get_logger(__name__)
 Bits = npt.NDArray[np.uint8]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from daemon.pipeline.frames import FrameInfo
-from lookoutd.messages import Owner
+from lookout.messages import Owner
 
 
 class Grant(NamedTuple):

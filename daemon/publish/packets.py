@@ -25,7 +25,7 @@ from daemon.publish.zeromq import ZeroMqSink, sender
 from daemon.sources.port import PacketInfo
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Pulse
-from lookoutd.messages import Owner, Packet, Packets, encoder, topic, watched_source
+from lookout.messages import Owner, Packet, Packets, encoder, topic, watched_source
 
 log = structlog.get_logger(__name__)
 _HIGH_WATER = 128  # packets that wait for one subscriber

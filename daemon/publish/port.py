@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from lookoutd.messages import Message
+from lookout.messages import Message
 
 
 class Sink(Protocol):

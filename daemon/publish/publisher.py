@@ -17,7 +17,7 @@ from daemon.publish.port import Sink
 from daemon.redact import scrub
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Pulse
-from lookoutd.messages import (
+from lookout.messages import (
     Latency,
     Message,
     Metrics,

@@ -23,7 +23,7 @@ from daemon.config.publisher import PublisherConfig
 from daemon.errors import ConfigError
 from daemon.publish.curve_keys import secret_key
 from daemon.publish.subscribers import Subscribers, in_use
-from lookoutd.messages import Message, encoder
+from lookout.messages import Message, encoder
 
 log = structlog.get_logger(__name__)
 _AT_ONCE = 32  # messages to the socket one after the other: ZeroMQ's thread sleeps between those that come apart

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from daemon.recording.recording import Recording
     from daemon.recording.ring import Ring
     from daemon.recording.tracks.tap import TrackTap
-    from lookoutd.messages import Owner
+    from lookout.messages import Owner
 
 log = structlog.get_logger(__name__)
 _GIB, _DAY_NS = 1 << 30, 86_400_000_000_000

@@ -21,7 +21,7 @@ from daemon.recording.ring import UNIT_BYTES
 from daemon.recording.source_recorder import Settings
 from daemon.recording.streams.process import StreamState, stream_of
 from daemon.recording.tracks.records import TrackingSettings
-from lookoutd.messages import Clip, Store, topic
+from lookout.messages import Clip, Store, topic
 
 if TYPE_CHECKING:
     from daemon.analytics.event import Event
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from daemon.recording.directory import RingDirectory
     from daemon.recording.streams.process import StreamsProcess
     from daemon.recording.tracks.tap import TrackTap
-    from lookoutd.messages import Owner, State
+    from lookout.messages import Owner, State
 
 log = structlog.get_logger(__name__)
 _MIB, _GIB = 1 << 20, 1 << 30

@@ -15,7 +15,7 @@ from daemon.files import is_device
 from daemon.sources.port import DecodeBudget, Picture
 from daemon.sources.shape import rotated, rotated_format
 from detectors.port import HostImage, Image
-from lookoutd.messages import FrameClock, VideoFormat
+from lookout.messages import FrameClock, VideoFormat
 
 _ERROR = 2
 # OpenCV's warnings do not go through our log. OpenCV 4 and 5 have this function in different places.

@@ -39,7 +39,7 @@ from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Sk
 from daemon.sources.shape import StreamShape, rotated, turns_of
 from daemon.sources.skipping import FrameSkipper, SkipCause
 from detectors.port import Image
-from lookoutd.messages import FrameClock, VideoFormat
+from lookout.messages import FrameClock, VideoFormat
 
 
 class AvSource:

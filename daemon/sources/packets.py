@@ -49,7 +49,7 @@ class Demuxer:
         has_times: pictures of the stream have times of their own, which are not invented by FFmpeg.
         live: the source is a live stream.
         notes: warnings about the stream, for the operator.
-        passed_over: packets that `next` has not returned, by kind; see `lookoutd.messages.SourceMetrics`.
+        passed_over: packets that `next` has not returned, by kind; see `lookout.messages.SourceMetrics`.
         has_order: pts are times of display.
         has_datagrams, hls: see `Connection`.
     """

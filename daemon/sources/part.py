@@ -27,7 +27,7 @@ class Part:
 
     Args:
         splice: where it begins.
-        passed_over: counts packets by kind; see `lookoutd.messages.SourceMetrics`.
+        passed_over: counts packets by kind; see `lookout.messages.SourceMetrics`.
         with_sound: give packets of sound, too, where streams may begin anywhere.
 
     Attributes:

@@ -10,7 +10,7 @@ import msgspec
 from av.packet import Packet
 
 from detectors.port import Image
-from lookoutd.messages import FrameClock, VideoFormat
+from lookout.messages import FrameClock, VideoFormat
 
 
 class Picture(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +36,7 @@ class Skipped(msgspec.Struct, frozen=True, gc=False):
     """One picture that was not decoded, for lack of time.
 
     Attributes:
-        cause: the drop cause, a field of `lookoutd.messages.Dropped`.
+        cause: the drop cause, a field of `lookout.messages.Dropped`.
     """
 
     cause: Literal["late", "rate_limit"]
@@ -82,7 +82,7 @@ class Reader(Protocol):
 
 
 class PacketInfo(msgspec.Struct, frozen=True, gc=False):
-    """A packet without its bytes; see `lookoutd.messages.Packet`."""
+    """A packet without its bytes; see `lookout.messages.Packet`."""
 
     codec: str
     extradata: bytes
@@ -114,7 +114,7 @@ class PacketReader(Protocol):
         ...
 
     def take_passed_over(self) -> Mapping[str, int]:
-        """The packets since the last call that are no frames, by kind; see `lookoutd.messages.SourceMetrics`."""
+        """The packets since the last call that are no frames, by kind; see `lookout.messages.SourceMetrics`."""
         ...
 
     def describe(self, packet: Packet[Any]) -> PacketInfo:

@@ -30,7 +30,7 @@ class Selection:
 
     Args:
         stream: to begin with.
-        passed_over: counts packets by kind; see `lookoutd.messages.SourceMetrics`.
+        passed_over: counts packets by kind; see `lookout.messages.SourceMetrics`.
         has_one_timeline: in this container a stream that begins before another one ends does not continue it.
     """
 

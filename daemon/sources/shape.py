@@ -18,7 +18,7 @@ from daemon.errors import SourceError
 from daemon.sources.connection import connect
 from daemon.sources.decode import turns_of_picture
 from detectors.port import HostImage, Image
-from lookoutd.messages import VideoFormat
+from lookout.messages import VideoFormat
 
 _CV2: Final = {1: cv2.ROTATE_90_CLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_COUNTERCLOCKWISE}
 _MAX_PACKETS = 32  # packets without a picture

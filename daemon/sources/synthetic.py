@@ -6,7 +6,7 @@ from daemon.config.sources import SyntheticConfig
 from daemon.sources.port import DecodeBudget, Picture
 from daemon.sources.scene import Scene
 from detectors.port import HostImage
-from lookoutd.messages import FrameClock, VideoFormat
+from lookout.messages import FrameClock, VideoFormat
 
 CLOCK = FrameClock("file", 0)
 

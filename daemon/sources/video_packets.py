@@ -39,7 +39,7 @@ class VideoPackets:
     another stream.
 
     Args:
-        passed_over: counts packets by kind; see `lookoutd.messages.SourceMetrics`.
+        passed_over: counts packets by kind; see `lookout.messages.SourceMetrics`.
 
     Attributes:
         part: in use.

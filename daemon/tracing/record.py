@@ -11,7 +11,7 @@ import msgspec
 
 from daemon.pipeline.outbox import Served, Work
 from detectors.port import StageTimes
-from lookoutd.messages import Latency
+from lookout.messages import Latency
 
 Reason = Literal["sampled", "slow", "dropped"]
 _PACK = Struct("qqq?").pack

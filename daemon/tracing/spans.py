@@ -9,7 +9,7 @@ import msgspec
 
 from daemon import __version__
 from daemon.tracing.record import LostFrame, Record, SentFrame, TraceIds
-from lookoutd.messages import topic
+from lookout.messages import topic
 
 _INTERNAL, _PRODUCER = 1, 4
 _ERROR = 2

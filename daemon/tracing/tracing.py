@@ -18,7 +18,7 @@ from daemon.pipeline.ledger import Rows
 from daemon.pipeline.outbox import Result
 from daemon.tracing.record import IdMaker, LostFrame, Reason, SentFrame
 from daemon.tracing.spans import traceparent
-from lookoutd.messages import Latency
+from lookout.messages import Latency
 
 if TYPE_CHECKING:
     from daemon.tracing.exporter import Exporter, ExporterFigures

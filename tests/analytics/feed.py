@@ -14,7 +14,7 @@ from daemon.analytics.source_rules import RuleSet
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import RuleConfig
 from detectors.detections import Detections, TrackNews, Tracks
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 
 LABELS = ("person", "car", "truck")
 SECOND = 1_000_000_000

@@ -19,8 +19,8 @@ from daemon.analytics.stages import AnalyticsStages
 from daemon.config.model import ModelConfig
 from daemon.config.root import Config
 from daemon.pipeline.ledger import Ledger
-from lookoutd import messages
-from lookoutd.messages import Counts, decode, encoder, topic
+from lookout import messages
+from lookout.messages import Counts, decode, encoder, topic
 from tests.daemon.test_messages import DOCS
 from tests.support.clock import ManualClock
 from tests.support.events import Rig, crossing, frame

@@ -27,8 +27,8 @@ from daemon.config.sources import SyntheticConfig
 from daemon.redact import Secret
 from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
-from lookoutd.client import Subscriber
-from lookoutd.messages import Counts, Detections, Event, Unseen, decode
+from lookout.client import Subscriber
+from lookout.messages import Counts, Detections, Event, Unseen, decode
 from tests.support.daemon import PATIENCE_S, ROOT, receive_until, wait_until
 from tests.support.events import Rig, crossing, frame
 from tests.support.ports import free_port

@@ -25,7 +25,7 @@ from daemon.config.events import EventsConfig
 from daemon.errors import ConfigError, LookoutError
 from daemon.system import database
 from daemon.system.database import DAMAGED
-from lookoutd.messages import Event
+from lookout.messages import Event
 from tests.support.clock import ManualClock
 from tests.support.daemon import PATIENCE_S, ROOT, wait_until
 from tests.support.events import Rig, crossing, logged, runtime

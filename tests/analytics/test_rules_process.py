@@ -24,7 +24,7 @@ from daemon.errors import ConfigError, LookoutError
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Watchdog
 from detectors.detections import TrackNews
-from lookoutd import messages
+from lookout import messages
 from tests.analytics.feed import LABELS, SECOND, frame_at, rules_of, standing_at, tracks_of
 from tests.support.daemon import wait_until
 from tests.support.events import Rig, logged

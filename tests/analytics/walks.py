@@ -16,7 +16,7 @@ import numpy.typing as npt
 from daemon.analytics.tracker import TrackSettings
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 
 SETTINGS = TrackSettings(
     floor=0.1, start=0.25, threshold=0.25, timeout_ns=1_000_000_000, memory_ns=3_000_000_000, confirm_hits=3

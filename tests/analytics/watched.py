@@ -17,7 +17,7 @@ from daemon.config.load import parse
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Tracks
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 from tests.analytics.feed import SECOND, Box, rules_of, short
 from tests.analytics.walks import boxes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from daemon.batch.sink import Ended
 from daemon.batch.writer import ResultWriter
 from daemon.pipeline.ledger import Counts
-from lookoutd.messages import Dropped, Model, VideoFormat
+from lookout.messages import Dropped, Model, VideoFormat
 
 MODEL = Model("fake", "0" * 12, "none", "fake")
 FORMAT = VideoFormat("h264", 8, 8, 15.0, "cpu")

@@ -16,7 +16,7 @@ from daemon.batch.writer import ResultWriter
 from daemon.capture.processes.run import PROGRAM
 from daemon.cli import invoke
 from daemon.pipeline.ledger import Counts
-from lookoutd.messages import Detections, Event, Status
+from lookout.messages import Detections, Event, Status
 from tests.batch.archive import TRACKED, configure, differing, draw, results, run, start
 from tests.support.daemon import DEMO_MODEL, ROOT, Lookout, children_of, receive_until, wait_until
 from tests.support.models import black_clip, hidden_model

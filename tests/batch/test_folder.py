@@ -16,7 +16,7 @@ import pytest
 from daemon.batch.clips import Clip
 from daemon.batch.folder import STATE, FolderError, ResultError, ResultFolder
 from daemon.batch.records import Footer, Header
-from lookoutd.messages import Dropped, Model, VideoFormat
+from lookout.messages import Dropped, Model, VideoFormat
 
 HEADER = Header(clip="1.mp4", size=7, sha256="0", model=Model("m", "d", "fp32", "cpu"), settings={}, release="1")
 FORMAT = VideoFormat("h264", 8, 8, 15.0, "cpu")

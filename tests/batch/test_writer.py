@@ -12,7 +12,7 @@ from daemon.batch.records import Header
 from daemon.batch.sink import Ended, ResultSink
 from daemon.batch.writer import IncompleteError, ResultWriter
 from daemon.pipeline.ledger import Counts
-from lookoutd.messages import (
+from lookout.messages import (
     Detection,
     Detections,
     Dropped,

@@ -28,7 +28,7 @@ from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import Stage
 from daemon.system import memory
 from detectors.detections import Detections
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 from tests.bench.moving import HEIGHT, WIDTH, MovingObjects
 from tests.bench.rules_cost import rules_cost
 

@@ -27,7 +27,7 @@ from daemon.seams import Seams
 from daemon.sources.port import DecodeBudget, Picture
 from detectors.detections import Detections
 from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched
-from lookoutd.messages import Encoding, FrameClock, VideoFormat
+from lookout.messages import Encoding, FrameClock, VideoFormat
 from tests.bench.moving import HEIGHT, WIDTH, MovingObjects
 
 _LABELS = tuple(f"label_{number}" for number in range(80))

@@ -18,7 +18,7 @@ from statistics import median
 from threading import Lock
 from time import monotonic
 
-from lookoutd.messages import Event
+from lookout.messages import Event
 from tests.support.daemon import Lookout
 from tests.support.ports import free_port
 from tests.support.pushes import Asked, PushServer, Reply

@@ -15,7 +15,7 @@ from daemon.analytics.source_rules import RuleSet
 from daemon.bench.load import four_rules
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections, Tracks
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 
 _WIDTH, _HEIGHT = 1920, 1080
 _LABELS = ("person",)

@@ -29,7 +29,7 @@ from daemon.recording.tracks.codec import frames_of
 from daemon.recording.tracks.records import Handed, PackedNews, TrackingSettings, TracksHead
 from daemon.recording.tracks.track_file import TrackFile
 from detectors.detections import Detections, joined_bytes
-from lookoutd.messages import FrameClock, Model
+from lookout.messages import FrameClock, Model
 from tests.bench.moving import HEIGHT, WIDTH, MovingObjects
 
 _SETTINGS = TrackSettings(0.1, 0.25, 0.25, 1_000_000_000, 3_000_000_000, 3)

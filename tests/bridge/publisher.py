@@ -30,7 +30,7 @@ import msgspec
 import zmq
 from msgspec.structs import replace
 
-import lookoutd.messages as wire
+import lookout.messages as wire
 
 TOKEN = "journal-token"  # noqa: S105 - of this stand-in
 FIRST = 1_800_000_000_001  # number of the first event

@@ -24,7 +24,7 @@ from daemon.config.text import hook
 from daemon.peers.addresses import DaemonAddress
 from daemon.redact import Secret
 from daemon.validation import convert
-from lookoutd.messages import Event
+from lookout.messages import Event
 from tests.bridge.publisher import TOKEN, EventSource
 
 PATIENCE_S = 30.0

@@ -16,7 +16,7 @@ from daemon.bridge import bridge, journal_pages, spool
 from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.worker import WINDOW
 from daemon.errors import ConfigError
-from lookoutd.messages import Event
+from lookout.messages import Event
 from tests.bridge.publisher import EventSource
 from tests.bridge.rig import DigestReceiver, Receiver, Rig
 from tests.support.small_disk import small_disk

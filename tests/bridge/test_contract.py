@@ -14,7 +14,7 @@ from msgspec import structs
 from daemon.bridge.port import AwayError, Connection
 from daemon.bridge.records import Delivery, Figure
 from daemon.bridge.states import StateBoard
-from lookoutd.messages import Detection
+from lookout.messages import Detection
 from tests.bridge.brokers.harness import WRONG_PASSWORD, BrokerHarness, deliveries, delivery, opened
 from tests.bridge.brokers.table import BROKERS
 from tests.bridge.publisher import EventSource

@@ -14,8 +14,8 @@ from daemon.bridge.states import StateBoard
 from daemon.config.bridge import StatusConfig
 from daemon.peers.addresses import DaemonAddress
 from daemon.redact import Secret
-from lookoutd.epochs import Epochs
-from lookoutd.messages import Clip, ClipState, Counts, Owner
+from lookout.epochs import Epochs
+from lookout.messages import Clip, ClipState, Counts, Owner
 from tests.bridge.publisher import TOKEN, EventSource
 from tests.bridge.told import AT, metrics
 from tests.support.clock import ManualClock

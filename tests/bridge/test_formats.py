@@ -18,7 +18,7 @@ from daemon.bridge.formats.port import Formatter, formatter
 from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.records import Encoded, Figure, Record, RecordKind
 from daemon.config.targets import Format
-from lookoutd import messages as wire
+from lookout import messages as wire
 
 _FOLDER = Path(__file__).parent
 _AT = 1_795_183_201_473_912_004

@@ -20,7 +20,7 @@ from daemon.bridge.mqtt.topics import Topics, level
 from daemon.bridge.port import Connection
 from daemon.bridge.states import DaemonState
 from daemon.bridge.targets.opening import open_target
-from lookoutd.messages import EventKind, EventPhase, Owner, Total
+from lookout.messages import EventKind, EventPhase, Owner, Total
 from tests.bridge.test_mqtt import HOSTILE, target
 from tests.bridge.told import Kept, Later, Shown, context, delivery, event, repeated, source, tended, tended_for
 from tests.support.mosquitto import Mosquitto, Reader, retained

@@ -20,8 +20,8 @@ from daemon.bridge.targets.opening import open_target
 from daemon.clock import SystemClock
 from daemon.config.targets import MqttTarget
 from daemon.redact import Secret
-from lookoutd.client import Subscriber
-from lookoutd.messages import Counts, Event
+from lookout.client import Subscriber
+from lookout.messages import Counts, Event
 from tests.bridge.mqtt_deaths import BridgeProcess
 from tests.bridge.told import Kept, Shown, context, delivery, event, repeated, source, tended, tended_for
 from tests.support.daemon import DEMO_MODEL, ROOT, Lookout

@@ -16,7 +16,7 @@ from daemon.bridge.records import Delivery
 from daemon.bridge.targets.opening import open_target
 from daemon.config.targets import MqttTarget
 from daemon.redact import Secret
-from lookoutd.messages import Owner, Total
+from lookout.messages import Owner, Total
 from tests.bridge.told import (
     Kept,
     Later,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from daemon.bridge.messages import Notice
 from daemon.bridge.notices import NoticeBook
 from daemon.config.bridge import StatusConfig
-from lookoutd.messages import (
+from lookout.messages import (
     Dropped,
     Metrics,
     Owner,

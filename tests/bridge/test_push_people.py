@@ -22,7 +22,7 @@ from daemon.bridge.targets.opening import open_target
 from daemon.config.targets import NtfyTarget, TelegramTarget
 from daemon.errors import ConfigError
 from daemon.redact import Secret
-from lookoutd.messages import Clip
+from lookout.messages import Clip
 from tests.support.clock import ManualClock
 from tests.support.pushes import (
     AT,

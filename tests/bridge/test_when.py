@@ -21,7 +21,7 @@ from daemon.config.targets import MqttTarget
 from daemon.config.text import hook
 from daemon.errors import ConfigError
 from daemon.validation import convert
-from lookoutd.messages import Event, EventAttribute
+from lookout.messages import Event, EventAttribute
 
 NIGHT = 1_795_737_600_000_000_000  # 2026-11-27T00:00:00Z
 

@@ -15,7 +15,7 @@ from daemon.bridge.records import Delivery, Figure, Picture, Record, RecordKind
 from daemon.bridge.states import DaemonState, SourceState, StateBoard, States
 from daemon.bridge.targets.opening import TargetContext
 from daemon.clock import Clock, SystemClock
-from lookoutd.messages import (
+from lookout.messages import (
     Counts,
     Detections,
     Dropped,

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lookoutd.messages import Detections, decode
+from lookout.messages import Detections, decode
 from tests.support.checkout import alone, copy_of_tree
 from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, is_state, receive_until, wait_until
 from tests.support.ports import free_port
@@ -35,7 +35,7 @@ _STREETS = [{"id": name, "type": "synthetic"} for name in ("one", "two")]
 
 def _patched(tmp_path: Path, name: str) -> Path:
     """A copy of what runs, with one change."""
-    parts = "daemon", "detectors", "calibration", "lookoutd", "models", "tests", "pyproject.toml"
+    parts = "daemon", "detectors", "calibration", "lookout", "lookoutd", "models", "tests", "pyproject.toml"
     tree = copy_of_tree(tmp_path / "tree", *parts, compiled=True)
     patch = ["git", "apply", "--whitespace=nowarn", str(_FOLDER / f"{name}.patch")]
     bounds = {**alone(), "GIT_CEILING_DIRECTORIES": str(tmp_path)}  # no repository around it is asked

@@ -11,7 +11,7 @@ from daemon.classification.crops import Crop, CropQueue
 from daemon.classification.votes import AttributeVotes, rules_of
 from daemon.config.model import ClassifierConfig
 from detectors.port import HostImage
-from lookoutd.messages import ClassifierMetrics
+from lookout.messages import ClassifierMetrics
 from tests.analytics.feed import frame_at
 
 RULES = rules_of(ClassifierConfig(name="color", path=Path("color.onnx"), wanted=["car"]))

@@ -24,7 +24,7 @@ from daemon.pipeline.outbox import Served
 from detectors.fake.detector import FakeDetector
 from detectors.host_input import HostCutter
 from detectors.port import DetectorError, HostImage, Options, PostprocessParams, SecondLane
-from lookoutd.messages import Model
+from lookout.messages import Model
 from tests.analytics.feed import LABELS, Box, frame_at, tracks_of
 from tests.support.clock import ManualClock
 from tests.support.runtime import runtime_of

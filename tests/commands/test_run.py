@@ -18,8 +18,8 @@ from daemon.config.load import load
 from daemon.config.sources import AvConfig, CameraConfig
 from daemon.errors import LookoutError
 from daemon.sources.playlist import Playlist
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections
+from lookout.client import Subscriber
+from lookout.messages import Detections
 from tests.support.daemon import DEMO_MODEL, ROOT, receive_until
 from tests.support.ports import free_port
 

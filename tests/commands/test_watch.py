@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from daemon.commands.watch import View
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detection
+from lookout.client import Subscriber
+from lookout.messages import Detection
 from tests.daemon.test_messages import MESSAGE
 
 _BOX = (1.0, 2.0, 3.0, 4.0)

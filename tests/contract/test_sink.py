@@ -11,8 +11,8 @@ from daemon.clock import SystemClock
 from daemon.config.publisher import PublisherConfig
 from daemon.publish.port import Sink
 from daemon.publish.zeromq import ZeroMqSink
-from lookoutd.client import Subscriber
-from lookoutd.messages import Status, topic
+from lookout.client import Subscriber
+from lookout.messages import Status, topic
 from tests.support.daemon import wait_until
 
 Subscribe = Callable[[str], Subscriber]  # to one source's states

@@ -16,7 +16,7 @@ from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import BoxFilter, FilterStage, Stage
 from detectors.detections import Detections, Masks, no_tracks, nothing
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 from tests.analytics.feed import LABELS, rules_of
 
 _SOURCES = ("street", "yard", "hall")

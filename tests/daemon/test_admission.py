@@ -23,8 +23,8 @@ from daemon.daemon import Daemon
 from daemon.errors import SourceError
 from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
-from lookoutd.client import Subscriber
-from lookoutd.messages import Message, Status, VideoFormat
+from lookout.client import Subscriber
+from lookout.messages import Message, Status, VideoFormat
 from tests.support.daemon import all_of, receive_until, wait_until
 
 RATES = st.lists(st.floats(0.1, 120), min_size=1, max_size=40)

@@ -24,8 +24,8 @@ from daemon.seams import Seams
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, DetectorUnavailableError, Image, Options, PreparedImage, StageTimes
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Encoding, Message, Metrics, Status
+from lookout.client import Subscriber
+from lookout.messages import Detections, Encoding, Message, Metrics, Status
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, is_state, receive_until, wait_until
 
 

@@ -14,7 +14,7 @@ from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.system.stop_token import StopToken
 from detectors.port import HostImage
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 from tests.support.clock import ManualClock
 
 IMAGE = HostImage(np.zeros((2, 2, 3), np.uint8))

@@ -19,7 +19,7 @@ from daemon.publish.compiled_text import write
 from daemon.publish.masks import MaskEncoder
 from detectors.detections import Detections, Masks, Tracks, nothing
 from detectors.port import StageTimes
-from lookoutd.messages import Attribute, FrameClock, Model, Owner
+from lookout.messages import Attribute, FrameClock, Model, Owner
 
 LABELS = ("person", 'say "Ümlaut"\n', "traffic light", "狗")
 SERVED = Served(Model("m", "0" * 12, "fp32", "fake"), LABELS)

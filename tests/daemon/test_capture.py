@@ -31,7 +31,7 @@ from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import DecodeBudget, Picture, Skipped, Source
 from detectors.port import HostImage
-from lookoutd.messages import FrameClock, State, VideoFormat
+from lookout.messages import FrameClock, State, VideoFormat
 from tests.support.clock import ManualClock
 
 IMAGE = HostImage(np.zeros((4, 6, 3), np.uint8))

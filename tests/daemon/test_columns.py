@@ -22,7 +22,7 @@ from daemon.publish.build import boxes_of
 from daemon.publish.masks import MaskEncoder
 from detectors.detections import Detections, Masks, no_tracks, nothing
 from detectors.port import StageTimes
-from lookoutd.messages import Detection, FrameClock, Model, RunLengths
+from lookout.messages import Detection, FrameClock, Model, RunLengths
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "schema" / "detections.schema.json").read_text())

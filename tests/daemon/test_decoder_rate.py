@@ -12,7 +12,7 @@ from daemon.config.root import AdmissionMode
 from daemon.control.admission import Admission
 from daemon.control.decoder_rate import DecoderRate
 from daemon.errors import SourceError
-from lookoutd.messages import Dropped, GpuMetrics, Metrics, ProcessMetrics, PublisherMetrics, SourceMetrics, VideoFormat
+from lookout.messages import Dropped, GpuMetrics, Metrics, ProcessMetrics, PublisherMetrics, SourceMetrics, VideoFormat
 
 _FORMAT = VideoFormat("h264", 1920, 1080, 30.0, "nvdec")
 _SECONDS = 10

@@ -25,7 +25,7 @@ from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.ffmpeg import AvReader, AvSource
 from daemon.sources.frame_rate import FrameRate
 from daemon.sources.port import Picture, next_picture
-from lookoutd.messages import VideoFormat
+from lookout.messages import VideoFormat
 from tests.daemon.test_capture import Run, ScriptedReader, ScriptedSource
 from tests.support import clips
 from tests.support.clock import ManualClock

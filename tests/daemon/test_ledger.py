@@ -11,7 +11,7 @@ import pytest
 from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Counts, Ledger
-from lookoutd.messages import FrameClock, Latency
+from lookout.messages import FrameClock, Latency
 
 _FRAMES = 4000
 

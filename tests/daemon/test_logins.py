@@ -14,7 +14,7 @@ from daemon.config.sources import AvConfig, ReconnectConfig
 from daemon.errors import LoginRefusedError, SourceError
 from daemon.redact import Secret, Url
 from daemon.sources.ffmpeg import AvSource
-from lookoutd.messages import Status
+from lookout.messages import Status
 from tests.daemon.test_capture import EITHER, Run, ScriptedSource
 from tests.support.clock import ManualClock
 from tests.support.daemon import DEMO_MODEL, Lookout, receive_until, wait_until

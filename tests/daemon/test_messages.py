@@ -10,8 +10,8 @@ import jsonschema
 import msgspec
 import pytest
 
-from lookoutd import messages
-from lookoutd.messages import Detection, Detections, Dropped, FrameClock, ImageSize, Latency, Model
+from lookout import messages
+from lookout.messages import Detection, Detections, Dropped, FrameClock, ImageSize, Latency, Model
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MESSAGE = Detections(

@@ -19,7 +19,7 @@ from daemon.pipeline.ledger import Counts, Ledger
 from daemon.pipeline.model_boards import ModelBoards
 from daemon.sources.leases import BufferLease
 from detectors.port import HostImage
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 from tests.support.clock import ManualClock
 
 IMAGE = HostImage(np.zeros((2, 2, 3), np.uint8))

@@ -23,8 +23,8 @@ from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from detectors import detections as found
 from detectors.port import StageTimes
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, FrameClock, Model, RunLengths, Status, VideoFormat
+from lookout.client import Subscriber
+from lookout.messages import Detections, FrameClock, Model, RunLengths, Status, VideoFormat
 from tests.support.daemon import receive_until
 from tests.support.runtime import runtime_of
 

@@ -31,7 +31,7 @@ from daemon.sources.buffers import HostMemory
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.leases import BufferPool
 from detectors.port import DeviceImage, HostImage
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 from tests.support.descriptors import no_descriptors
 
 _SIZE = 64

@@ -17,7 +17,7 @@ from daemon.redact import Url
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.ffmpeg import AvReader, AvSource
 from daemon.sources.port import PacketInfo, next_picture
-from lookoutd.messages import Packet, VideoFormat
+from lookout.messages import Packet, VideoFormat
 from tests.support import clips
 from tests.support.hardware import FakeGpu
 from tests.support.rtsp_camera import Camera, RtspCamera, at_rate, pictures_of

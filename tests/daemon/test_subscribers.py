@@ -12,8 +12,8 @@ import pytest
 
 from daemon.config.publisher import PublisherConfig
 from daemon.errors import ConfigError
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections
+from lookout.client import Subscriber
+from lookout.messages import Detections
 from tests.daemon.test_publisher import Bench
 from tests.support.daemon import wait_until
 from tests.support.descriptors import no_descriptors

@@ -23,7 +23,7 @@ from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.views import SourceViews, check_views, placed, view_of
 from detectors.fake.detector import FakeDetector
 from detectors.port import HostImage, Options, Region, Size
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 from tests.support.pictures import picture
 
 _L_SHAPE = [[0, 0], [1, 0], [1, 0.5], [0.5, 0.5], [0.5, 1], [0, 1]]

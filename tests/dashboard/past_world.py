@@ -21,7 +21,7 @@ from daemon.config.sources import SyntheticConfig
 from daemon.peers.addresses import DaemonAddress
 from daemon.recording.index import Claim
 from daemon.redact import Secret
-from lookoutd.messages import Event
+from lookout.messages import Event
 from tests.lifetimes.running import running
 from tests.recording.playback_rig import HTTP, OPERATE
 from tests.support import browsing

@@ -15,7 +15,7 @@ import numpy as np
 from daemon.analytics.journal_file import JournalFile
 from daemon.recording.index import Claim, Index
 from daemon.recording.store import Store
-from lookoutd.messages import Event, EventAttribute
+from lookout.messages import Event, EventAttribute
 from tests.support.browsing import OPERATE, PATIENCE_MS, Dashboard, chromium
 from tests.support.daemon import DEMO_MODEL
 from tests.support.recorded import SECOND, clip, record

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from daemon.dashboard.history import Figures, Tracks
-from lookoutd.messages import (
+from lookout.messages import (
     Detection,
     Detections,
     Dropped,

@@ -14,7 +14,7 @@ from daemon.dashboard.viewers import Viewer
 from daemon.dashboard.watched import Facts, FleetSource
 from daemon.peers.addresses import DaemonAddress
 from daemon.peers.link import Arrived
-from lookoutd.messages import Owner, State, Status, encoder, topic
+from lookout.messages import Owner, State, Status, encoder, topic
 from tests.support.clock import ManualClock
 
 

@@ -17,7 +17,7 @@ from daemon.dashboard.muxer import Fragment, Init, Lost, Output, SourceVideo, Un
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import next_picture
-from lookoutd.messages import Packet
+from lookout.messages import Packet
 from tests.support import clips
 
 pytestmark = pytest.mark.needs("ffmpeg")

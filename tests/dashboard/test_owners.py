@@ -12,7 +12,7 @@ from daemon.dashboard.hub import Hub
 from daemon.dashboard.viewers import Selection, Viewer
 from daemon.peers.addresses import DaemonAddress
 from daemon.peers.link import Arrived
-from lookoutd.messages import Detections, Encoding, Owner, Status, encoder, topic
+from lookout.messages import Detections, Encoding, Owner, Status, encoder, topic
 from tests.daemon.test_messages import MESSAGE
 
 

@@ -22,7 +22,7 @@ from daemon.config.http import DashboardConfig
 from daemon.dashboard import live as live_video
 from daemon.peers import subscription
 from daemon.peers.addresses import DaemonAddress
-from lookoutd.messages import Packets, decode, topic
+from lookout.messages import Packets, decode, topic
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, wait_until
 from tests.support.page import Page, address_of
 from tests.support.served import Served, street

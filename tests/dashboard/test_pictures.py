@@ -16,7 +16,7 @@ import pytest
 
 from daemon.recording.causes import Cause
 from daemon.sources.scene import Scene
-from lookoutd.messages import Event
+from lookout.messages import Event
 from tests.dashboard.past_world import daemons, event, iso, page_of
 from tests.support.browsing import OPERATE, PATIENCE_MS, chromium, firefox, login
 from tests.support.numbered import clip_of

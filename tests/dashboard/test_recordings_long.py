@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from lookoutd.messages import Event
+from lookout.messages import Event
 from tests.dashboard import test_recordings_page as chromium_tests
 from tests.dashboard.past_world import Writer, daemons, event, iso, page_of, past_world, say
 from tests.dashboard.test_recordings_page import DOOR, SCRIPT, VIEWS, check_seeks

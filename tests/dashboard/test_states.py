@@ -11,7 +11,7 @@ from daemon.dashboard.state_log import StateLog, StateSince, StoreState
 from daemon.dashboard.viewers import Viewer
 from daemon.peers.addresses import DaemonAddress
 from daemon.peers.link import Arrived
-from lookoutd.messages import Status, Store, encoder, topic
+from lookout.messages import Status, Store, encoder, topic
 from tests.support.clock import ManualClock
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from daemon.peers.subscriptions import MAX_TOPICS, Subscriptions
-from lookoutd.messages import topic
+from lookout.messages import topic
 from tests.support.page import Page, address_of
 from tests.support.served import Served
 

@@ -16,9 +16,9 @@ from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostE
 from daemon.fleet_config import OnCoordinatorLoss
 from daemon.pipeline.outbox import Report
 from daemon.publish.ownership_fence import Grants
-from lookoutd.client import Subscriber
-from lookoutd.epochs import Epochs
-from lookoutd.messages import Detections, Message, Owner, Status, topic
+from lookout.client import Subscriber
+from lookout.epochs import Epochs
+from lookout.messages import Detections, Message, Owner, Status, topic
 from tests.daemon.test_publisher import Bench
 from tests.fleet.lease_thread import LeaseThread
 from tests.support.clock import ManualClock

@@ -16,8 +16,8 @@ from daemon.fleet import missing_claims
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, NameTakenError
 from daemon.fleet.records import Owned
 from daemon.pipeline.ledger import Counts
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Owner, Status
+from lookout.client import Subscriber
+from lookout.messages import Detections, Owner, Status
 from tests.fleet.daemons import Fleet, fleet_in, member_of, wait_runs
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Camera

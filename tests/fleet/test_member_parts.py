@@ -31,7 +31,7 @@ from daemon.publish.curve_keys import new_pair
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.nvdec.backend import NvdecBackend
 from detectors.port import ModelInfo
-from lookoutd.messages import Dropped, Metrics, ModelMetrics, ProcessMetrics, PublisherMetrics, SourceMetrics
+from lookout.messages import Dropped, Metrics, ModelMetrics, ProcessMetrics, PublisherMetrics, SourceMetrics
 from tests.fleet.views import view
 from tests.support.clock import ManualClock
 from tests.support.hardware import CAPABILITY

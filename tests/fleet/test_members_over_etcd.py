@@ -12,8 +12,8 @@ import pytest
 
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.records import SourceRecord
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Event, Message, Status
+from lookout.client import Subscriber
+from lookout.messages import Detections, Event, Message, Status
 from tests.fleet.etcd_server import EtcdServer
 from tests.support.daemon import Lookout, wait_until
 

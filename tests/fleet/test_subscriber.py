@@ -14,8 +14,8 @@ from daemon.errors import ConfigError
 from daemon.fleet.endpoints import MemberEndpoints
 from daemon.fleet_config import FleetConfig, fleet_of
 from daemon.pipeline.outbox import Report
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Message, Owner, Status, topic
+from lookout.client import Subscriber
+from lookout.messages import Detections, Message, Owner, Status, topic
 from tests.daemon.test_publisher import Bench
 from tests.fleet.daemons import Fleet, fleet_in, wait_runs
 from tests.support.daemon import receive_until, wait_until

@@ -41,8 +41,8 @@ from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget, Picture, Reader, Skipped, Source
 from daemon.sources.synthetic_clip import synthetic_clip
 from detectors.port import DetectorError
-from lookoutd.client import Subscriber
-from lookoutd.messages import Status, VideoFormat
+from lookout.client import Subscriber
+from lookout.messages import Status, VideoFormat
 
 _CHURN_TIMEOUT_S = 30.0
 _SAMPLES = 10  # of the process's resources, in a second

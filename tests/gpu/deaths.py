@@ -17,7 +17,7 @@ from time import monotonic
 import psutil
 
 from daemon.capture.processes.run import PROGRAM
-from lookoutd.messages import Message
+from lookout.messages import Message
 from tests.support.daemon import DEMO_MODEL, Lookout, all_of, is_state, receive_until
 
 _SOURCES, _TURNS = 4, 2

@@ -34,8 +34,8 @@ from detectors.nvrtc import compile_cubin
 from detectors.port import DetectorError, Options, PostprocessParams
 from detectors.trt.detector import TrtDetector
 from detectors.trt.engine import EngineStore
-from lookoutd.client import Subscriber
-from lookoutd.messages import Status
+from lookout.client import Subscriber
+from lookout.messages import Status
 from tests.support.daemon import DEMO_MODEL
 from tests.support.ports import free_port
 

@@ -19,8 +19,8 @@ from time import monotonic
 
 import yaml
 
-from lookoutd.client import Subscriber
-from lookoutd.messages import Metrics, SourceMetrics
+from lookout.client import Subscriber
+from lookout.messages import Metrics, SourceMetrics
 from tests.support.ports import free_port
 
 

@@ -22,8 +22,8 @@ import av
 
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.records import FleetView, SourceRecord, StreamFormat
-from lookoutd.client import Subscriber
-from lookoutd.messages import Metrics
+from lookout.client import Subscriber
+from lookout.messages import Metrics
 from tests.fleet.etcd_server import EtcdServer
 from tests.support.daemon import Lookout
 

@@ -20,7 +20,7 @@ from time import monotonic
 import psutil
 
 from daemon.pipeline.drop_causes import CAUSES
-from lookoutd.messages import Metrics
+from lookout.messages import Metrics
 from tests.support.daemon import Lookout
 
 _WARM_UP_S = 20.0

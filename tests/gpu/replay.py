@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.matching import match
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detection, Detections
+from lookout.client import Subscriber
+from lookout.messages import Detection, Detections
 from tests.support.daemon import Lookout
 
 Found = dict[tuple[str, int], list[Detection]]

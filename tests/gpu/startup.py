@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lookoutd.messages import Detections
+from lookout.messages import Detections
 from tests.support.daemon import Lookout, receive_until
 
 

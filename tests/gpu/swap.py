@@ -25,8 +25,8 @@ import av
 import numpy as np
 import yaml
 
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections
+from lookout.client import Subscriber
+from lookout.messages import Detections
 from tests.support.daemon import Lookout
 
 _QUIET_S = 10.0

@@ -22,8 +22,8 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections
+from lookout.client import Subscriber
+from lookout.messages import Detections
 from tests.support.daemon import ROOT, wait_until
 from tests.support.ports import free_port
 

@@ -17,7 +17,7 @@ from daemon.commands.watch import View, once
 from detectors.heads.candidates import MOST_CANDIDATES
 from detectors.ort.detector import OrtDetector
 from detectors.port import DetectorError, Options
-from lookoutd.messages import Detections
+from lookout.messages import Detections
 from tests.daemon.test_messages import MESSAGE
 from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, receive_until
 from tests.support.models import black_clip, constant_model, hidden_model

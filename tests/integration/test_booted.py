@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections
+from lookout.client import Subscriber
+from lookout.messages import Detections
 from tests.support.booted import Booted, copy_sources
 from tests.support.daemon import ROOT, wait_until
 from tests.support.ports import free_port

@@ -28,8 +28,8 @@ from daemon.seams import Seams
 from daemon.system.time_limits import Limits
 from detectors.detections import Detections as Found
 from detectors.port import Image, StageTimes
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Message, Status
+from lookout.client import Subscriber
+from lookout.messages import Detections, Message, Status
 from tests.support import clips
 from tests.support.daemon import PATIENCE_S, Lookout, all_of, has_seen, is_state, receive_until, wait_until
 from tests.support.hardware import FakeBackend

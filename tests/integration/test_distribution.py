@@ -13,7 +13,7 @@ import pytest
 from tests.support.checkout import alone, copy_of_tree, environment, install
 from tests.support.daemon import ROOT
 
-PACKAGES = ("daemon", "detectors", "calibration", "lookoutd")
+PACKAGES = ("daemon", "detectors", "calibration", "lookout", "lookoutd")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_the_wheel_works_where_it_is_installed(wheel: Path, tmp_path: Path) -> N
     assert [Path(path).is_relative_to(tmp_path / "venv") for path in where] == [True, True]
     assert "320x320" in says(bin / "lookout", "model", "info", where[1])
     (tmp_path / "schema").mkdir()
-    says(bin / "python", "-m", "lookoutd.messages", "schema")
+    says(bin / "python", "-m", "lookout.messages", "schema")
     assert {path.name: path.read_bytes() for path in (tmp_path / "schema").iterdir()} == {
         path.name: path.read_bytes() for path in (ROOT / "docs" / "schema").iterdir()
     }

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from lookoutd.messages import Counts, Detections, Event, Message
+from lookout.messages import Counts, Detections, Event, Message
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, all_of, is_state, receive_until
 
 _SOURCES = ("street", "yard")

@@ -17,8 +17,8 @@ import zmq.auth
 
 from daemon.errors import ConfigError
 from daemon.publish.curve_keys import new_pair
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections
+from lookout.client import Subscriber
+from lookout.messages import Detections
 from tests.support import hostile
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, receive_until, wait_until
 from tests.support.ports import free_port

@@ -24,7 +24,7 @@ import yaml
 from daemon.cli import invoke
 from daemon.config.load import parse
 from daemon.errors import ConfigError
-from lookoutd.messages import Detections, Status
+from lookout.messages import Detections, Status
 from tests.support import hostile
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, is_state, lost, receive_until, wait_until
 from tests.support.ports import free_port

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lookoutd.messages import Detections
+from lookout.messages import Detections
 from tests.support.daemon import PATIENCE_S, ROOT, has_seen, is_state, receive_until, wait_until
 from tests.support.ports import free_port
 from tests.support.served import Served, street

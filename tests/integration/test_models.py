@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from daemon.cli import invoke
-from lookoutd.messages import AccountMetrics, Detections, Dropped, Message, Metrics, ModelMetrics, SourceMetrics
+from lookout.messages import AccountMetrics, Detections, Dropped, Message, Metrics, ModelMetrics, SourceMetrics
 from tests.support import clips
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, ROOT, Lookout, all_of, is_state, receive_until
 

@@ -23,7 +23,7 @@ from daemon.sources.ffmpeg import AvReader, AvSource
 from daemon.sources.port import next_picture
 from detectors.matching import match
 from detectors.port import DeviceImage, Image
-from lookoutd.messages import Detections, Status
+from lookout.messages import Detections, Status
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, is_state, receive_until
 from tests.support.hardware import FakeGpu
 from tests.support.http_files import Chunked, Quiet

@@ -20,8 +20,8 @@ from daemon.daemon import Daemon
 from daemon.pipeline.ledger import Rows
 from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Metrics
+from lookout.client import Subscriber
+from lookout.messages import Detections, Metrics
 from tests.support.daemon import PATIENCE_S, Lookout, has_seen, is_state, receive_until, wait_until
 
 

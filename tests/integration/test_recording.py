@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from daemon.recording.records import Gap
-from lookoutd.messages import Clip, Detections, Event, Message
+from lookout.messages import Clip, Detections, Event, Message
 from tests.support import clips
 from tests.support.daemon import Lookout, all_of, is_state, receive_until, wait_until
 from tests.support.recorded import SECOND, encoded, pictures_of

@@ -26,8 +26,8 @@ from daemon.redact import Url
 from daemon.seams import Seams
 from daemon.system.time_limits import Limits
 from detectors.fake.detector import FakeDetector
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Message
+from lookout.client import Subscriber
+from lookout.messages import Detections, Message
 from tests.support.daemon import Lookout, all_of, has_seen, is_state, receive_until, wait_until
 from tests.support.recorded import SECOND, encoded, pictures_of
 from tests.support.rtsp import RtspServer

@@ -24,8 +24,8 @@ from daemon.recording.records import FileFacts
 from daemon.redact import Url
 from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Message, Store
+from lookout.client import Subscriber
+from lookout.messages import Detections, Message, Store
 from tests.support import clips
 from tests.support.daemon import all_of, has_seen, is_state, lost, receive_until, wait_until
 from tests.support.recorded import SECOND, encoded

@@ -26,7 +26,7 @@ from daemon.seams import Seams
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import Image, PreparedImage, StageTimes
-from lookoutd.messages import Detections, Message, Metrics, Status
+from lookout.messages import Detections, Message, Metrics, Status
 from tests.support.daemon import DEMO_MODEL, ROOT, Lookout, all_of, has_seen, is_state, lost, receive_until
 
 _PATIENT = {"stall_after_s": 600}  # a crowded machine is no word of a source

@@ -10,7 +10,7 @@ import av
 import msgspec
 import pytest
 
-from lookoutd.messages import Detections
+from lookout.messages import Detections
 from tests.support import clips
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, all_of, is_state, receive_until
 

@@ -20,7 +20,7 @@ from daemon.errors import SourceError
 from daemon.redact import Secret, Url
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import next_picture
-from lookoutd.messages import Detections, Message, Metrics, Status
+from lookout.messages import Detections, Message, Metrics, Status
 from tests.support import clips
 from tests.support.daemon import Lookout, all_of, has_seen, is_state, lost, receive_until, wait_until
 from tests.support.hardware import FakeGpu

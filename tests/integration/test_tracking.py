@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import yaml
 
-from lookoutd.messages import Detection, Detections, Message
+from lookout.messages import Detection, Detections, Message
 from tests.support import street_clips
 from tests.support.daemon import (
     DEMO_MODEL,

@@ -11,7 +11,7 @@ import pytest
 
 from daemon.cli import invoke
 from daemon.pipeline.drop_causes import CAUSES
-from lookoutd.messages import Message, Metrics
+from lookout.messages import Message, Metrics
 from tests.support.daemon import PATIENCE_S, Lookout, has_seen, receive_until, wait_until
 from tests.support.ports import free_port
 from tests.support.served import HEADERS, TOKEN, street

@@ -20,7 +20,7 @@ from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget, Picture, Source
 from detectors.port import HostImage
-from lookoutd.messages import FrameClock, VideoFormat
+from lookout.messages import FrameClock, VideoFormat
 from tests.lifetimes.parts import Camera
 
 IN_WORKER = sys.argv[0] == PROGRAM

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from daemon.analytics.event_publisher import EventPublisher
 from daemon.analytics.journal_file import Query, read
 from daemon.analytics.totals import Key
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 
 class EventAccount:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from lookoutd.messages import Packets, decode, decode_packet, topic
+from lookout.messages import Packets, decode, decode_packet, topic
 
 _POLL_MS = 20
 

@@ -21,7 +21,7 @@ from daemon.system.stop_token import StopToken
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, StageTimes
-from lookoutd.messages import FrameClock, GpuMetrics, State, VideoFormat
+from lookout.messages import FrameClock, GpuMetrics, State, VideoFormat
 from tests.lifetimes.gate import Gate
 
 _PERIOD_S = 0.02

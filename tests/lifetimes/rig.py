@@ -45,8 +45,8 @@ from daemon.system.stop_token import StopToken
 from daemon.system.time_limits import Limits
 from detectors.factory import Backend
 from detectors.port import DetectorError, Options
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Event, Status
+from lookout.client import Subscriber
+from lookout.messages import Detections, Event, Status
 from tests.lifetimes.event_account import EventAccount
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.journal_disk import JournalDisk

@@ -27,8 +27,8 @@ from daemon.config.sources import AvConfig
 from daemon.redact import Url
 from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections
+from lookout.client import Subscriber
+from lookout.messages import Detections
 from tests.support import clips
 
 _CLIPS = 4

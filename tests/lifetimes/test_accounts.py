@@ -32,8 +32,8 @@ from daemon.sources.port import DecodeBudget, Picture
 from daemon.system.stop_token import StopToken
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import HostImage, Options
-from lookoutd.client import Subscriber
-from lookoutd.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, Status, VideoFormat
+from lookout.client import Subscriber
+from lookout.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, Status, VideoFormat
 from tests.lifetimes.parts import Announcements
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up

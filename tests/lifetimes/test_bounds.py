@@ -18,8 +18,8 @@ from daemon.config.sources import AvConfig, ReconnectConfig, SourceConfig
 from daemon.daemon import Daemon
 from daemon.redact import Secret, Url
 from daemon.sources.factory import make_source
-from lookoutd.client import Subscriber
-from lookoutd.messages import Status
+from lookout.client import Subscriber
+from lookout.messages import Status
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, running, wait_up
 from tests.support.daemon import is_state, receive_until

@@ -22,8 +22,8 @@ from daemon.system.stop_token import StopToken
 from daemon.system.time_limits import Limits
 from detectors.fake.detector import FakeDetector
 from detectors.port import DetectorError, Options
-from lookoutd.client import Subscriber
-from lookoutd.messages import ClassifierMetrics, Detections, Message
+from lookout.client import Subscriber
+from lookout.messages import ClassifierMetrics, Detections, Message
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector
 from tests.lifetimes.rig import wait_until

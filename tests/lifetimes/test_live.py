@@ -16,7 +16,7 @@ from daemon.publish.packets import PacketPublisher
 from daemon.publish.zeromq import ZeroMqSink
 from daemon.redact import Url
 from daemon.sources.port import PacketInfo
-from lookoutd.messages import Packets, decode, topic
+from lookout.messages import Packets, decode, topic
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.live_viewer import LiveViewer
 from tests.lifetimes.parts import Maker

@@ -26,8 +26,8 @@ from daemon.system.stop_token import StopToken
 from daemon.system.time_limits import Limits
 from detectors.fake.detector import FakeDetector
 from detectors.port import HostImage, Options
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Event, Message, Status
+from lookout.client import Subscriber
+from lookout.messages import Detections, Event, Message, Status
 from tests.lifetimes.cameras import Clip, camera, make
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector

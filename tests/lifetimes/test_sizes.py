@@ -22,7 +22,7 @@ from daemon.system.stop_token import StopToken
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, Size, StageTimes
-from lookoutd.messages import FrameClock
+from lookout.messages import FrameClock
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import only, running, wait_up
 from tests.support.clock import ManualClock

@@ -19,8 +19,8 @@ from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget
 from daemon.system.time_limits import Limits
 from detectors.fake.detector import FakeDetector
-from lookoutd.client import Subscriber
-from lookoutd.messages import Status
+from lookout.client import Subscriber
+from lookout.messages import Status
 from tests.lifetimes.cameras import camera
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Camera

@@ -41,8 +41,8 @@ from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.nvdec.pool import NvdecPool
 from daemon.sources.nvdec.port import LoadablePicture
 from daemon.system.time_limits import Limits
-from lookoutd.client import Subscriber
-from lookoutd.messages import Status, VideoFormat
+from lookout.client import Subscriber
+from lookout.messages import Status, VideoFormat
 from tests.lifetimes.cameras import Clip, HeldMaker, camera
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, only, running, state_of, wait_up, warned

@@ -34,7 +34,7 @@ from daemon.recording.trial import Trial, TrialOrder, try_store
 from daemon.system.opener import Opener
 from daemon.system.stop_token import StopToken
 from daemon.system.time_limits import Limits
-from lookoutd.messages import Owner
+from lookout.messages import Owner
 from tests.recording.playback_rig import locked_index
 from tests.support import recorded
 from tests.support.clock import ManualClock

@@ -16,7 +16,7 @@ from daemon.recording.index import Index
 from daemon.recording.records import FileFacts
 from daemon.recording.tracks.activity import Activity
 from daemon.recording.tracks.track_records import tracks_path
-from lookoutd.messages import Attribute
+from lookout.messages import Attribute
 from tests.recording.playback_rig import Recorded, recorded, served
 from tests.support.asgi import InProcess
 from tests.support.clock import ManualClock

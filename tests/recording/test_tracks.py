@@ -41,7 +41,7 @@ from daemon.recording.tracks.track_records import TracksError, read_tracks, trac
 from daemon.recording.verify import verify
 from detectors.detections import Detections
 from detectors.port import HostImage
-from lookoutd.messages import Attribute, FrameClock, Model
+from lookout.messages import Attribute, FrameClock, Model
 from tests.analytics.feed import rules_of
 from tests.analytics.walks import SETTINGS, walk
 from tests.recording.rig import DAY, EVENTS, SECOND, Rig

@@ -32,8 +32,8 @@ from daemon.recording.tracks.records import TrackingSettings
 from daemon.recording.tracks.tap import TrackTap
 from detectors.detections import Detections
 from detectors.port import HostImage
-from lookoutd.messages import Event as Message
-from lookoutd.messages import FrameClock, Model, State
+from lookout.messages import Event as Message
+from lookout.messages import FrameClock, Model, State
 from tests.analytics.walks import HEIGHT, WIDTH, Seen, walk
 from tests.recording.rig import EVERYTHING, FPS, SECOND, Rig
 

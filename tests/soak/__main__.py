@@ -41,8 +41,8 @@ from rich.table import Table
 
 from daemon.capture.processes.run import PROGRAM
 from daemon.pipeline.drop_causes import CAUSES
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Metrics
+from lookout.client import Subscriber
+from lookout.messages import Detections, Metrics
 from tests.support import clips
 from tests.support.browsing import Dashboard
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, ROOT, Lookout

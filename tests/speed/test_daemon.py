@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from daemon.capture.processes.run import PROGRAM
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Message, Metrics
+from lookout.client import Subscriber
+from lookout.messages import Detections, Message, Metrics
 from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until
 from tests.support.rtsp import RtspServer
 

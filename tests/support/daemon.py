@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import yaml
 
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Message, Status
+from lookout.client import Subscriber
+from lookout.messages import Detections, Message, Status
 from tests.support.ports import free_port
 from tests.support.zygote import Started
 

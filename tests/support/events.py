@@ -29,7 +29,7 @@ from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Report
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Watchdog
-from lookoutd.messages import FrameClock, Owner
+from lookout.messages import FrameClock, Owner
 
 
 def frame(seq: int = 0, source: str = "street") -> FrameInfo:

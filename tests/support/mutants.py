@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-from lookoutd.messages import Detections, Dropped, Message, Metrics, Status
+from lookout.messages import Detections, Dropped, Message, Metrics, Status
 from tests.support import clips
 from tests.support.daemon import Lookout, lost
 

@@ -20,7 +20,7 @@ from daemon.recording.store import Store
 from daemon.recording.tracks.codec import frames_of
 from daemon.recording.tracks.records import Handed, TracksHead
 from daemon.recording.tracks.track_file import TrackFile
-from lookoutd.messages import FrameClock, Model
+from lookout.messages import FrameClock, Model
 from tests.support.recorded import Clip, groups, later
 
 Box = tuple[float, float, float, float]

@@ -15,7 +15,7 @@ from daemon.redact import Url
 from daemon.sources.decode import DecoderPool
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import Skipped
-from lookoutd.messages import VideoFormat
+from lookout.messages import VideoFormat
 
 
 @dataclass

@@ -25,7 +25,7 @@ from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.records import Record, RecordKind
 from daemon.bridge.targets.opening import TargetContext
 from daemon.clock import Clock, SystemClock
-from lookoutd.messages import Clip, Event
+from lookout.messages import Clip, Event
 
 AT = 1_700_000_000_000_000_000
 JPEG = b"\xff\xd8\xff\xe0" + bytes(range(256)) * 8 + b"\xff\xd9"

@@ -15,7 +15,7 @@ from daemon.recording.store import Store
 from daemon.recording.tracks.codec import StoredFrame, frames_of
 from daemon.recording.tracks.records import Handed, TracksHead
 from daemon.recording.tracks.track_file import TrackFile
-from lookoutd.messages import Attribute, FrameClock, Model
+from lookout.messages import Attribute, FrameClock, Model
 
 LABELS = ("person", "car")
 SERVED = Served(Model("model.onnx", "0123456789ab", "fp32", "ort"), LABELS)

@@ -11,7 +11,7 @@ from daemon.tracing.exporter import Exporter, OnSent
 from daemon.tracing.settings import Settings, settings_of
 from detectors.detections import nothing
 from detectors.port import StageTimes
-from lookoutd.messages import FrameClock, Latency, Model
+from lookout.messages import FrameClock, Latency, Model
 from tests.support.runtime import runtime_of
 
 SERVED = Served(Model("m", "0" * 12, "fp32", "fake"), ("dog",), "cpu")

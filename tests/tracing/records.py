@@ -8,7 +8,7 @@ from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.outbox import Served, Work
 from daemon.tracing.record import IdMaker, LostFrame, Record, SentFrame
 from detectors.port import StageTimes
-from lookoutd.messages import Latency, Model
+from lookout.messages import Latency, Model
 
 RESOURCE = {"service.name": "lookout", "service.version": "1", "service.instance.id": "run"}
 _NAMES = ("door", "yard.2", "Straße", "日本", "a" * 64)

@@ -9,7 +9,7 @@ from time import monotonic
 
 import pytest
 
-from lookoutd.messages import Metrics
+from lookout.messages import Metrics
 from tests.support.collector import Collector, Request
 from tests.support.served import Served, street
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from lookoutd.messages import Detections, Latency
+from lookout.messages import Detections, Latency
 from tests.support import clips
 from tests.support.collector import Collector, Request, Span, attributes_of
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, receive_until, wait_until

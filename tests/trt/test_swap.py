@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections, Message
+from lookout.client import Subscriber
+from lookout.messages import Detections, Message
 from tests.support.daemon import PATIENCE_S, Lookout, receive_until
 from tests.support.models import toy_model
 from tests.trt.parts import BACKEND

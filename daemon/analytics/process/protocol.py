@@ -13,7 +13,7 @@ from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track import SeenTracks
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import TrackNews, joined_bytes
-from lookoutd.messages import State
+from lookout.messages import State
 
 
 class RulesMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):

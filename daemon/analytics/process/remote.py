@@ -40,7 +40,7 @@ from daemon.pipeline.frames import FrameInfo
 from daemon.system.children import Child, finish, spawn
 from daemon.system.runtime import Runtime
 from daemon.system.stop_token import StopToken
-from lookoutd.messages import State
+from lookout.messages import State
 
 log = structlog.get_logger(__name__)
 _IDLE_MS = 200

@@ -15,7 +15,7 @@ from daemon.bridge.formats.port import Formatter
 from daemon.bridge.formats.text import part, utc
 from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.records import Encoded, Figure, Record, RecordKind
-from lookoutd.messages import Clip, Event
+from lookout.messages import Clip, Event
 
 _CONTENT_TYPE = "application/cloudevents+json"
 _ALL: frozenset[RecordKind] = frozenset(("event", "status", "clip", "loss"))

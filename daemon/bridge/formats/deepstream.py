@@ -10,7 +10,7 @@ import msgspec
 from daemon.bridge.formats.port import Formatter
 from daemon.bridge.formats.text import utc
 from daemon.bridge.records import Encoded, Figure, Record, RecordKind
-from lookoutd.messages import Detection, Event
+from lookout.messages import Detection, Event
 
 _UNTRACKED = (1 << 64) - 1  # as DeepStream has it
 _EVENTS: frozenset[RecordKind] = frozenset(("event",))

@@ -15,7 +15,7 @@ from daemon.bridge.formats.port import Formatter
 from daemon.bridge.formats.text import part
 from daemon.bridge.messages import Notice
 from daemon.bridge.records import Encoded, Figure, Record, RecordKind
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 _KINDS: frozenset[RecordKind] = frozenset(("event", "status"))
 _TYPES = {("object", "appeared"): "new", ("object", "left"): "end"}  # all others are updates

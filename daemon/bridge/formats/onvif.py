@@ -15,7 +15,7 @@ from daemon.bridge.formats.port import Formatter
 from daemon.bridge.formats.text import part, utc
 from daemon.bridge.messages import Notice
 from daemon.bridge.records import Encoded, Figure, Record, RecordKind
-from lookoutd.messages import Detection, Event, ImageSize
+from lookout.messages import Detection, Event, ImageSize
 
 _MODULE = "lookout"  # of all analytics, and their configuration
 _KINDS: frozenset[RecordKind] = frozenset(("event", "status"))

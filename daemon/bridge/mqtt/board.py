@@ -27,7 +27,7 @@ from daemon.bridge.mqtt.retained import About, Wanted
 from daemon.bridge.mqtt.topics import Topics, level
 from daemon.bridge.states import DaemonState, SourceState, States
 from daemon.bridge.targets.opening import Memory
-from lookoutd.messages import Counts, Owner, Total
+from lookout.messages import Counts, Owner, Total
 
 log = structlog.get_logger(__name__)
 MAX_ROWS = 200  # zones and labels, and lines and labels, of a source

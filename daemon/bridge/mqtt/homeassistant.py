@@ -21,7 +21,7 @@ from daemon.bridge.mqtt.board import SourceView, line_topic, owner_of, picture_t
 from daemon.bridge.mqtt.topics import Topics, place
 from daemon.bridge.records import Delivery
 from daemon.bridge.states import DaemonState
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 BIRTH = b"online"  # Home Assistant has started
 SPREAD_S = 5.0  # all that is told after it, so that many bridges do not answer at once

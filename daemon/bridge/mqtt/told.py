@@ -31,7 +31,7 @@ from daemon.bridge.records import Delivery
 from daemon.bridge.states import DaemonState, SourceState, States
 from daemon.bridge.targets.opening import TargetContext
 from daemon.config.targets import MqttTarget
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 log = structlog.get_logger(__name__)
 _ANSWER_S = 5.0

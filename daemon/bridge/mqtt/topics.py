@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from daemon.bridge.messages import Notice
 from daemon.bridge.records import Record
-from lookoutd.messages import Owner
+from lookout.messages import Owner
 
 _NOBODY = "_"  # of a message about no source
 _MAX_BYTES = 65_535  # of a topic, as MQTT has it

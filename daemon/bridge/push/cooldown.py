@@ -7,7 +7,7 @@ from collections import OrderedDict
 import msgspec
 
 from daemon.bridge.records import Record
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 _MOST = 10_000  # pairs of source and rule that are remembered
 

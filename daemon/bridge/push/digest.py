@@ -10,7 +10,7 @@ import msgspec
 from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.push.texts import MAX_TEXT, Said, Texts, value
 from daemon.bridge.records import Delivery, Record
-from lookoutd.messages import Clip, Event
+from lookout.messages import Clip, Event
 
 _MOST_SOURCES, _MOST_LABELS, _MOST_NOTICES = 8, 4, 5
 

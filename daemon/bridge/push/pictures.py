@@ -12,7 +12,7 @@ from daemon.bridge.records import Picture, Record
 from daemon.clock import Clock, SystemClock
 from daemon.peers.api import Answer, AwayError, DaemonApi
 from daemon.redact import printable
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 MAX_BYTES = 5 << 20  # of a picture; Telegram takes 10 MB, ntfy.sh 2 MB
 _ROOT = "/api/v1/"

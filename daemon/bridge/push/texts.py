@@ -13,7 +13,7 @@ from daemon.bridge.records import Delivery, Picture, Record
 from daemon.clock import Clock, utc_ms_text, wall_text
 from daemon.config.templates import replaced
 from daemon.redact import printable
-from lookoutd.messages import Clip, Event
+from lookout.messages import Clip, Event
 
 MAX_TEXT = 1000  # characters: Telegram takes 1,024 beside a picture, ntfy 4,096 bytes
 _MAX_VALUE = 80

@@ -32,7 +32,7 @@ from daemon.sources.buffers import HostSlot
 from daemon.sources.leases import BufferLease, BufferPool
 from daemon.sources.port import PacketInfo
 from detectors.port import HostImage
-from lookoutd.messages import State, VideoFormat
+from lookout.messages import State, VideoFormat
 
 _PART_BYTES = 128 << 10  # of a packet of video; half of a packet of the channel
 _MAX_PACKET_BYTES = 8 << 20  # of a source's packets of video that wait to be sent; more are lost

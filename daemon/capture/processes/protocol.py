@@ -7,7 +7,7 @@ import msgspec
 from daemon.capture.sinks import Quota
 from daemon.pipeline.frames import FrameInfo
 from daemon.sources.port import PacketInfo
-from lookoutd.messages import FrameClock, State, VideoFormat
+from lookout.messages import FrameClock, State, VideoFormat
 
 MAX_MESSAGES = 64  # in one packet
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from daemon.config.sources import AvConfig, SourceConfig
 from daemon.system.stop_token import StopToken
-from lookoutd.messages import State, VideoFormat
+from lookout.messages import State, VideoFormat
 
 _numbers = itertools.count()
 

@@ -123,8 +123,8 @@ def watch(
 ) -> int:
     """Show what a running Lookout publishes on ENDPOINT, or all members of a fleet."""
     from daemon.commands import watch as watching
-    from lookoutd.client import Subscriber
-    from lookoutd.messages import KINDS
+    from lookout.client import Subscriber
+    from lookout.messages import KINDS
 
     if not (once or as_json or sys.stdout.isatty()):
         raise LookoutError("the table is for terminals, and this is none: use --json")
@@ -157,7 +157,7 @@ def events(
 ) -> int:
     """Show what tracks and rules find: as it happens on ENDPOINT, or the journal's where ENDPOINT is http://HOST:PORT."""
     from daemon.commands import events as listing
-    from lookoutd.client import Subscriber
+    from lookout.client import Subscriber
 
     if listing.is_url(endpoint):
         return listing.kept(endpoint, sources, since, token, as_json)

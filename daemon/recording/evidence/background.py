@@ -19,7 +19,7 @@ from daemon.config.root import Config
 from daemon.errors import LookoutError
 from daemon.recording.evidence.manifest import MachineClock
 from daemon.redact import Secret
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 _PAGE: Final = 1000
 _LATE_NS: Final = 3_600_000_000_000  # an event may be written so long after it began

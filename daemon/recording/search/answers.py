@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from daemon.recording.causes import Cause
-from lookoutd import messages
+from lookout import messages
 
 Blind = Literal["dropped", "boxes_lost", "no_tracking", "no_tracks", "damaged", "other_video", "no_frames", "not_yet"]
 """Causes beside those of gaps of the recording."""
@@ -41,7 +41,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PastEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as it would have been sent, by the names of `lookoutd.messages.Event`.
+    """An event as it would have been sent, by the names of `lookout.messages.Event`.
 
     Attributes:
         instance: of the daemon that found the boxes; as far as it is known.

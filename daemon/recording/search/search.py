@@ -21,7 +21,7 @@ from daemon.recording.search.sight import Sight
 from daemon.recording.search.stored import Opened, Problem, StoredTracks
 from daemon.recording.store import Store
 from daemon.recording.tracks.records import SeenFrame, StateChange
-from lookoutd.messages import Event as Message
+from lookout.messages import Event as Message
 
 _OF_MESSAGES = tuple(name for name in PastEvent.__struct_fields__ if name in Message.__struct_fields__)
 

@@ -16,7 +16,7 @@ from daemon.recording.streams.main import StreamsOrder
 from daemon.recording.streams.protocol import Begin, End, Failed, FromStreams, Stop, StreamChanged
 from daemon.redact import Url
 from daemon.system.runtime import Runtime
-from lookoutd.messages import State
+from lookout.messages import State
 
 _GRACE_S = 0.3  # for its end, in a stop
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.capture.processes.protocol import NoRecord, ProcessMessage, Record
-from lookoutd.messages import State
+from lookout.messages import State
 
 # --- to the process --------------------------------------------------------------------------------------------------
 # `Record` and `NoRecord` are those of capture processes: their `capture` is the number of a stream.

@@ -18,7 +18,7 @@ from daemon.errors import LoginRefusedError, SourceError
 from daemon.recording.streams.protocol import StreamChanged
 from daemon.sources.packet_stream import PacketStream
 from daemon.system.stop_token import StopToken
-from lookoutd.messages import State
+from lookout.messages import State
 
 log = structlog.get_logger(__name__)
 _BLOCKED_FACTOR = 15  # times `stall_after_s`, after which a library will not return

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.outbox import Served
 from daemon.recording.tracks.records import Handed, PackedNews, SeenFrame, SeenTracks
-from lookoutd.messages import Attribute, FrameClock
+from lookout.messages import Attribute, FrameClock
 
 assert sys.byteorder == "little"  # noqa: S101 - arrays are written as they are in memory
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.outbox import Served
 from detectors.detections import TrackNews
-from lookoutd.messages import Attribute, State
+from lookout.messages import Attribute, State
 
 Attributes = Mapping[str, Attribute]
 Labels = dict[int, Served]

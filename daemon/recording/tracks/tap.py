@@ -19,7 +19,7 @@ from daemon.recording.ring_writer import RingWriter
 from daemon.recording.tracks.records import Handed, Labels, PackedNews, StateChange
 from daemon.sources.port import PacketInfo
 from detectors.detections import Detections, joined_bytes, no_tracks
-from lookoutd.messages import State
+from lookout.messages import State
 
 _SESSION = "tracks"
 _encode = msgspec.msgpack.Encoder().encode

@@ -14,7 +14,7 @@ from daemon.bridge.records import Delivery, Record
 from daemon.bridge.targets.opening import TargetContext, open_target
 from daemon.clock import SystemClock
 from daemon.config.targets import TargetConfig
-from lookoutd.messages import Event
+from lookout.messages import Event
 
 WRONG_PASSWORD = "n0t-the-passw0rd"  # noqa: S105 - and shown nowhere
 

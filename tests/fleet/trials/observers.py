@@ -20,8 +20,8 @@ from daemon.etcd.watch import open_watch
 from daemon.fleet.etcd_keys import Keys
 from daemon.fleet.records import Ownership
 from daemon.system.stop_token import StopToken
-from lookoutd.client import Subscriber
-from lookoutd.messages import Detections
+from lookout.client import Subscriber
+from lookout.messages import Detections
 
 _TURN_S = 0.2
 

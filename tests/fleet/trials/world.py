@@ -19,7 +19,7 @@ from daemon.fleet.etcd_coordinator import EtcdCoordinator
 from daemon.fleet.port import CoordinatorAwayError
 from daemon.fleet.records import FleetView, SourceRecord, StreamFormat
 from daemon.fleet_config import OnCoordinatorLoss
-from lookoutd.client import Subscriber
+from lookout.client import Subscriber
 from tests.fleet.etcd_server import EtcdCluster, EtcdServer
 from tests.fleet.trials.observers import OwnersInOrder, Reader
 from tests.support.daemon import ROOT, Lookout

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import zmq
 from msgspec.structs import replace
 
-import lookoutd.messages as wire
-from lookoutd.client import Subscriber
+import lookout.messages as wire
+from lookout.client import Subscriber
 
 _BEGIN = 1_800_000_000_000_000_000  # UTC of the first frame, ns
 _FRAME_NS = 40_000_000

@@ -1,4 +1,4 @@
-"""`lookoutd.testing`: its messages have the form of a daemon's, and its faults are those of the wire."""
+"""`lookout.testing`: its messages have the form of a daemon's, and its faults are those of the wire."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 import zmq
 from msgspec.structs import replace
 
-from lookoutd.client import Subscriber
-from lookoutd.messages import (
+from lookout.client import Subscriber
+from lookout.messages import (
     KINDS,
     Clip,
     Detection,
@@ -28,7 +28,7 @@ from lookoutd.messages import (
     decode,
     kind_of,
 )
-from lookoutd.testing import Publisher, WaitingSubscriber
+from lookout.testing import Publisher, WaitingSubscriber
 from tests.support.daemon import PATIENCE_S, ROOT, Lookout
 from tests.support.documents import tokens_of
 
@@ -229,6 +229,6 @@ def test_the_documents_example_works() -> None:
     (text,) = [
         token.content
         for token in tokens_of(ROOT / "docs" / "wire.md")
-        if token.type == "fence" and "lookoutd.testing" in token.content
+        if token.type == "fence" and "lookout.testing" in token.content
     ]
     exec(compile(text, "wire.md", "exec"), {})  # noqa: S102 - our own

@@ -1,6 +1,6 @@
 """A subscriber: typed messages from a running Lookout, and counts of the messages lost on the way.
 
-from lookoutd.client import Subscriber
+from lookout.client import Subscriber
 
 with Subscriber("tcp://127.0.0.1:5556") as subscriber:
     for message in subscriber:
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, TypeVar
 import zmq
 import zmq.auth
 
-from lookoutd.epochs import Epochs
-from lookoutd.errors import ConfigError
-from lookoutd.messages import Message, Metrics, Owner, Packets, Store, decode, is_port, topic
+from lookout.epochs import Epochs
+from lookout.errors import ConfigError
+from lookout.messages import Message, Metrics, Owner, Packets, Store, decode, is_port, topic
 
 if TYPE_CHECKING:
     from daemon.fleet.endpoints import MemberEndpoints

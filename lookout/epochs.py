@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from lookoutd.messages import Owner
+from lookout.messages import Owner
 
 
 class Epochs:

@@ -11,8 +11,8 @@ from tests.support.daemon import ROOT
 _ALONE = """
 import sys
 sys.modules.update(dict.fromkeys(("daemon", "detectors", "calibration")))  # an import of one fails
-from lookoutd.client import Subscriber
-from lookoutd.testing import Publisher
+from lookout.client import Subscriber
+from lookout.testing import Publisher
 with Publisher() as publisher, Subscriber(publisher.endpoint) as subscriber:
     publisher.source("door").detections()
     print(subscriber.receive(30).source)
