@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 import structlog
@@ -60,7 +61,9 @@ _SHARED_OUT = ("tests/detectors/test_trt.py::", "tests/integration/test_rtsp.py:
 _LACKING = "lacking"  # property of a test's report: a name of NEEDS
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest itself looks for `-m long`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _share(items)
     unasked = [name for name in ("long", "speed") if name not in config.option.markexpr]
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in unasked)]
     config.hook.pytest_deselected(items=left_out)
@@ -74,6 +77,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         needed = sorted({name for mark in item.iter_markers("needs") for name in mark.args})
         item.user_properties += [(_LACKING, name) for name in needed if not _is_here(name)]
+
+
+def _share(items: list[pytest.Item]) -> None:
+    """Of each test that is marked `share(n)`, all but a share of its cases are `long`: always the same, whichever others
+    there are."""
+    cases: dict[str, list[tuple[int, pytest.Item]]] = {}
+    for item in items:
+        if item.get_closest_marker("share"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append((crc32(item.nodeid.encode()), item))
+    for rows in cases.values():
+        least = min(row[0] for row in rows)
+        for number, item in rows:
+            (count,) = item.get_closest_marker("share").args  # type: ignore[union-attr]
+            if number % count and number != least:
+                item.add_marker(pytest.mark.long)
 
 
 @cache

@@ -83,6 +83,7 @@ def _events(seed: int, loops: str, steps: int = 100_000) -> list[Event]:
     return feed.events
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("steps", [100_000, 20])
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 8))])
 def test_events_are_the_same(seed: int, steps: int) -> None:

@@ -44,6 +44,7 @@ def _dwell_s(event: Event) -> float:
 # --- the path before a track is confirmed ---------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("hits", [1, 3, 6])
 @pytest.mark.parametrize("fps", [pytest.param(60, marks=pytest.mark.long), 30, 15, 5, 2])
 def test_the_length_of_a_stay_does_not_depend_on_the_rate(fps: int, hits: int, loops: Loops) -> None:
@@ -113,6 +114,7 @@ def test_a_rule_that_comes_later_knows_no_earlier_path(loops: Loops) -> None:
 # --- the rate -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "rate", [Fraction(30000, 1001), 25, 30, Fraction(25, 2), Fraction(15000, 1001), 10, Fraction(24000, 1001)]
 )
@@ -220,6 +222,7 @@ def test_two_frames_of_one_time_divide_nothing_by_nothing(loops: Loops) -> None:
 # --- pictures of another size ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("sizes", [[(1000, 1000), (500, 500)], [(1920, 1080), (704, 576)], [(640, 480), (2560, 480)]])
 @pytest.mark.parametrize("every", [1, 7, pytest.param(40, marks=pytest.mark.long)])
 def test_tracks_go_on_in_pictures_of_another_size(sizes: list[tuple[int, int]], every: int, loops: Loops) -> None:

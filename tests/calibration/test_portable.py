@@ -199,6 +199,7 @@ TRAPS: dict[str, tuple[Callable[[Model], None], str, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("trap", list(TRAPS))
 def test_each_planted_problem_is_found(model: Model, trap: str) -> None:
     plant, words, readers = TRAPS[trap]

@@ -235,6 +235,7 @@ _TAKEN = {
 _FAILED = {("batch clips", "unreadable"): 1}  # one of the clips has no result
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("case", _CASES)
 def test_a_bad_path_is_one_line(case: str, place: _Place, forker: Forker) -> None:
     kinds = {kind: path for kind, path in place.kinds.items() if case not in _TAKEN.get(kind, ())}
@@ -272,6 +273,7 @@ def test_every_option_that_takes_a_path_is_tried() -> None:
     assert plain == []
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", [name for name, command in _commands("", cli) if not command.hidden])
 def test_a_standard_output_that_takes_nothing(name: str, place: _Place, forker: Forker) -> None:
     """A full disk is one line and exit code 1; of what nobody reads, and of a closed one, the exit code stays."""

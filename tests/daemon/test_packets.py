@@ -13,6 +13,7 @@ from daemon.sources.packets import Demuxer
 from tests.support import clips
 
 
+@pytest.mark.share(3)
 @pytest.mark.needs("ffmpeg")
 @pytest.mark.parametrize("container", ["mp4", "mkv", "ts", "h264"])
 @pytest.mark.parametrize("first_at", ["0", "5"])

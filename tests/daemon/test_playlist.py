@@ -17,6 +17,7 @@ def _touched(folder: Path, *names: str) -> None:
         (folder / name).touch()
 
 
+@pytest.mark.share(3)
 @pytest.mark.needs("ffmpeg")
 @pytest.mark.parametrize("extension", sorted(RECORDINGS))
 def test_recordings_of_each_extension_can_be_opened(extension: str, folder_of_all: Path) -> None:

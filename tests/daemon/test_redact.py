@@ -91,6 +91,7 @@ def test_what_is_shown(url: str, shown: str) -> None:
     assert redact_url(url) == shown
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("maker", _MAKERS)
 @settings(max_examples=100)
 @given(data=st.data())

@@ -78,6 +78,7 @@ def test_regions_begin_at_any_pixel(runner: CpuRunner, turns: int) -> None:
     assert check_regions(runner, turns) < 0.05
 
 
+@pytest.mark.share(3)
 @pytest.mark.needs("g++")
 @pytest.mark.parametrize(("order", "seed"), [("forwards", 0), ("backwards", 1)])
 @pytest.mark.parametrize(("head", "case"), CASES)

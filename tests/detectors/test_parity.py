@@ -23,6 +23,7 @@ FILES = sorted(path.stem for path in FOLDER.glob("*.onnx"))
 WANTED = PostprocessParams(0.25, 0.45, 300)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", FILES)
 def test_a_head_finds_what_its_framework_finds(name: str, every: int) -> None:
@@ -48,6 +49,7 @@ def test_a_head_finds_what_its_framework_finds(name: str, every: int) -> None:
     assert compared > 100 // every
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", FILES)
 def test_the_detector_finds_what_the_head_finds(name: str, tmp_path: Path) -> None:
     """The whole path on the CPU: its input is that of the reference but for rounding, its boxes are the head's."""
@@ -80,6 +82,7 @@ def test_the_detector_finds_what_the_head_finds(name: str, tmp_path: Path) -> No
     detector.close()
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", FILES)
 def test_the_input_is_that_of_the_framework(name: str) -> None:
     """Mean, deviation and fit are those of the framework's own processor, and not set by hand."""

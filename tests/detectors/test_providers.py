@@ -68,7 +68,7 @@ def test_check_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.needs("openvino")
-@pytest.mark.slow
+@pytest.mark.long
 def test_openvino_holds_the_contract() -> None:
     """In a Python whose onnxruntime is the build with OpenVINO: one process has one onnxruntime."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "openvino"]

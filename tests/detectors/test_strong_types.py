@@ -92,6 +92,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     return {name: found[job] for name, job in jobs.items()}
 
 
+@pytest.mark.long
 def test_every_head_is_read(read: dict[str, Result]) -> None:
     """In FP32 and converted to FP16; one family has an operation that TensorRT RTX lacks, and Ampere has no FP8."""
     refused = {name: result.refusal for name, result in read.items() if result.refusal}
@@ -101,6 +102,7 @@ def test_every_head_is_read(read: dict[str, Result]) -> None:
     assert "fp8_e4m3" in refused[_FP8_ON_AMPERE]
 
 
+@pytest.mark.long
 def test_engines_are_built(read: dict[str, Result]) -> None:
     """In FP16, and of each lower precision."""
     built = {name for name, result in read.items() if result.size > 10_000}

@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.lifetimes.histories import History, profile
 
-_COUNT = int(os.environ.get("LOOKOUT_HISTORIES", "12"))
+_COUNT = int(os.environ.get("LOOKOUT_HISTORIES", "6"))
 
 
 @pytest.mark.slow(20)

@@ -33,6 +33,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetRig]:
     rig.end()
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("first", "second"), _PAIRS)
 def test_it_goes_on(running: FleetRig, first: str, second: str) -> None:
     """Afterwards it runs what is wanted here, and nothing else."""
@@ -44,6 +45,7 @@ def _put_back(rig: FleetRig) -> None:
     rig.check_running()
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("ending", ["SIGTERM", "stop"])
 @pytest.mark.parametrize("first", FLEET_VERBS)
 def test_it_ends_well(tmp_path: Path, first: str, ending: str) -> None:

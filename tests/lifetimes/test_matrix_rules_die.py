@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 _PAIRS = pairs_with("rules die", without=["start", "stop", "SIGTERM"])
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("first", "second"), _PAIRS)
 def test_it_ends_well(tmp_path: Path, first: str, second: str) -> None:
     begin_or_end(tmp_path, first, second)

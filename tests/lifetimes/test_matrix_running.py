@@ -12,6 +12,7 @@ from tests.lifetimes.verbs import ENDING, VERBS, put_back
 
 pytestmark = pytest.mark.slow
 _GOING_ON = [name for name in VERBS if name not in ("start", *ENDING)]
+_PAIRS = [(first, second) for first in _GOING_ON for second in _GOING_ON]
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +27,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     rig.end()
 
 
-@pytest.mark.parametrize("first", _GOING_ON)
-def test_it_goes_on(running: Rig, first: str) -> None:
+@pytest.mark.share(4)
+@pytest.mark.parametrize(("first", "second"), _PAIRS)
+def test_it_goes_on(running: Rig, first: str, second: str) -> None:
     """Afterwards the state matches the configuration; after `put_back` it is as before."""
-    for second in _GOING_ON:
-        go_on(running, VERBS, (first, second), put_back)
+    go_on(running, VERBS, (first, second), put_back)
 
 
 def test_no_pair_is_left_out() -> None:
     tried = {*pairs_with("start"), *pairs_with("stop", without=["start"])}
     tried |= {*pairs_with("SIGTERM", without=["start", "stop"])}
     tried |= {*pairs_with("rules die", without=["start", "stop", "SIGTERM"])}
-    tried |= {(first, second) for first in _GOING_ON for second in _GOING_ON}
+    tried |= {*_PAIRS}
     assert len(tried) == len(VERBS) ** 2 == 576

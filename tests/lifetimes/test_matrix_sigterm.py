@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 _PAIRS = [pair for pair in pairs_with("SIGTERM", without=["start", "stop"]) if pair != AT_ONCE]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("first", "second"), _PAIRS)
 def test_it_ends_well(tmp_path: Path, first: str, second: str) -> None:
     begin_or_end(tmp_path, first, second)

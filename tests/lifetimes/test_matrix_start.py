@@ -11,6 +11,7 @@ from tests.lifetimes.matrix import begin_or_end, pairs_with
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("first", "second"), pairs_with("start"))
 def test_it_begins_well(tmp_path: Path, first: str, second: str) -> None:
     begin_or_end(tmp_path, first, second)

@@ -56,6 +56,7 @@ def made(folder_of_all: Path) -> Path:
     return folder
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", SOME)
 def test_every_picture_is_accounted_for(name: str, made: Path) -> None:
     expected = RECORDINGS[name](made)
