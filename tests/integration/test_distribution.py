@@ -117,7 +117,7 @@ def test_the_client_works_beside_another_package_of_the_daemons_name(client: Pat
     assert said == f"Of python-daemon. {__version__} {site / 'lookout' / 'client.py'}"
     assert refused == "Subscriber(fleet=...) needs lookoutd: pip install lookoutd"
     with Publisher(timeout_s=PATIENCE_S) as publisher:
-        words = [bin / "python", str(ROOT / "docs" / "examples" / "listen_asyncio.py"), publisher.endpoint]
+        words = [str(bin / "python"), str(ROOT / "docs" / "examples" / "listen_asyncio.py"), publisher.endpoint]
         running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=alone())
         try:
             publisher.source("door").detections()

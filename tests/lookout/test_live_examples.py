@@ -102,7 +102,7 @@ def _is_marked(picture: np.ndarray[Any, Any], box: tuple[int, int, int, int]) ->
     x1, y1, x2, y2 = box
     green = np.abs(picture.astype(int) - _GREEN).max(axis=2) < 60
     rows = (green[max(0, y - 3) : y + 4, max(0, x1) : x2].any(axis=0).mean() for y in (y1, y2))
-    return min(rows) > 0.6
+    return float(min(rows)) > 0.6
 
 
 @pytest.mark.needs("supervision")

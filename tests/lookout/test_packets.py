@@ -23,7 +23,7 @@ class Video:
         self.endpoint = f"tcp://127.0.0.1:{self.port}"
 
     def wait_for_demand(self) -> bytes:
-        assert self._socket.poll(PATIENCE_S * 1000), "nobody wants packets"
+        assert self._socket.poll(round(PATIENCE_S * 1000)), "nobody wants packets"
         return self._socket.recv()
 
     def send(self, index: int, instance: str = "run1", owner: Owner | None = None) -> None:

@@ -132,7 +132,7 @@ def fleet_from(text: str | None) -> FleetConfig | None:
 
 
 def members_from(text: str | None) -> MemberEndpoints | None:
-    """What follows the members of the fleet of an option's value, for a subscriber.
+    """A subscriber's view of the members of the fleet that an option's value names; None without a value.
 
     Raises:
         LookoutError: it names none, or the coordinator's address or files cannot be used.
