@@ -121,7 +121,7 @@ image: $(VENV)/dev
 lock: $(VENV)/dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@for target in "cpu" "gpu --extra gpu"; do set -- $$target; name=$$1; shift; \
-	  $(BIN)/uv pip compile pyproject.toml --extra http --extra bridge --extra evidence $$* --generate-hashes --universal --python-version 3.10 --quiet \
+	  echo ./client | $(BIN)/uv pip compile pyproject.toml - --extra http --extra bridge --extra evidence $$* --generate-hashes --universal --python-version 3.10 --quiet \
 	    --no-emit-package lookout-client --no-emit-index-url --custom-compile-command "make lock" -o requirements/$$name.lock; done
 
 dist:

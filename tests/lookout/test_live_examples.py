@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.support import clips
+from tests.support.checkout import alone, copy_of_tree
 from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, receive_until, wait_until
 from tests.support.street_clips import FPS, scene_of_clips, street
 
@@ -125,15 +126,23 @@ def test_an_event_loop_listens_until_it_is_interrupted(endpoint: str) -> None:
     assert (code, complained) == (0, "ended\n")
 
 
+def _cells() -> list[dict[str, Any]]:
+    """The notebook's code."""
+    notebook = json.loads((EXAMPLES / "live.ipynb").read_text())
+    return [row for row in notebook["cells"] if row["cell_type"] == "code"]
+
+
+def _program(endpoint: str) -> str:
+    """All cells, one after the other."""
+    cells = "\n\n".join("".join(row["source"]) for row in _cells())
+    return f"import os\nos.environ['LOOKOUT_ENDPOINT'] = {endpoint!r}\n{cells}"
+
+
 def test_the_notebook_runs_from_its_first_cell_to_its_last(endpoint: str) -> None:
     """And is kept without what came out of it."""
-    notebook = json.loads((EXAMPLES / "live.ipynb").read_text())
-    cells = [row for row in notebook["cells"] if row["cell_type"] == "code"]
+    cells = _cells()
     assert [(row["outputs"], row["execution_count"]) for row in cells] == [([], None)] * len(cells)
-    program = "\n\n".join("".join(row["source"]) for row in cells)
-    code, said, complained = _ended(
-        _started("-c", f"import os\nos.environ['LOOKOUT_ENDPOINT'] = {endpoint!r}\n{program}")
-    )
+    code, said, complained = _ended(_started("-c", _program(endpoint)))
     assert (code, complained) == (0, "")
     assert said.startswith("20 messages of {'street'} lost: {}")
 
@@ -149,6 +158,39 @@ def test_a_package_that_is_not_there_is_one_line(example: str, lacking: str, tmp
     assert (code, said) == (1, "")
     (line,) = complained.splitlines()
     assert line.startswith(f"{lacking} is not installed: pip install lookout-client")
+
+
+@pytest.mark.long
+def test_they_run_beside_python_daemon(endpoint: str, tmp_path: Path) -> None:
+    """In an environment with it, with the wheel of the client and without Lookout; pip fetches the others."""
+    tree = copy_of_tree(tmp_path / "tree", "client", "lookout", "LICENSE")
+    build = ["-m", "build", "--no-isolation", "--wheel", "--outdir", str(tmp_path), str(tree / "client")]
+    subprocess.run([sys.executable, *build], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    wanted = [str(wheel), "python-daemon", "av", "opencv-python-headless", "supervision", "matplotlib"]
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], check=True, env=alone())
+
+    def says(*words: str) -> str:
+        done = subprocess.run([python, *words], cwd=EXAMPLES, env={**alone(), "MPLBACKEND": "Agg"}, text=True,
+                              capture_output=True, check=False, timeout=PATIENCE_S)  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert says("-c", "import daemon, lookout.client; print(daemon.DaemonContext.__name__)") == "DaemonContext\n"
+    for name in ("draw_opencv.py", "draw_supervision.py"):
+        file = tmp_path / f"{name}.mp4"
+        words = ("street", "--endpoint", endpoint, "--save", str(file), "--pictures", "6")
+        assert says(name, *words).startswith("6 pictures, ")
+        assert len(_saved(file)) == 6
+    assert says("-c", _program(endpoint)).startswith("20 messages of {'street'}")
+    running = subprocess.Popen([python, "listen_asyncio.py", endpoint], cwd=EXAMPLES, env=alone(), text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    assert running.stdout is not None
+    assert running.stdout.readline().startswith("street ")
+    running.send_signal(signal.SIGINT)
+    assert _ended(running)[::2] == (0, "ended\n")
 
 
 def test_each_can_be_read_at_once() -> None:
