@@ -13,6 +13,7 @@ COPY pyproject.toml README.md LICENSE THIRD_PARTY.md config.yaml ./
 COPY daemon daemon
 COPY detectors detectors
 COPY calibration calibration
+COPY client client
 COPY lookout lookout
 COPY lookoutd lookoutd
 COPY models models
@@ -21,7 +22,7 @@ FROM source AS build-cpu
 COPY requirements/cpu.lock /src/
 RUN python -m venv /opt/lookout \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --require-hashes -r cpu.lock \
- && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps . \
+ && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps ./client . \
  && python -m venv /tmp/sbom && /tmp/sbom/bin/pip install --no-cache-dir --no-compile cyclonedx-bom==7.5.0 \
  && /tmp/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
     -o /opt/lookout/share/lookout/sbom.cdx.json /opt/lookout/bin/python \
@@ -43,7 +44,7 @@ RUN python3 -m venv /opt/lookout \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --require-hashes -r gpu.lock \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile tensorrt-rtx==${TENSORRT_RTX} \
     ${TENSORRT:+tensorrt-cu12==${TENSORRT}} \
- && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps . \
+ && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps ./client . \
  && python3 -m venv /tmp/sbom && /tmp/sbom/bin/pip install --no-cache-dir --no-compile cyclonedx-bom==7.5.0 \
  && /tmp/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
     -o /opt/lookout/share/lookout/sbom.cdx.json /opt/lookout/bin/python \

@@ -15,7 +15,7 @@
 # make install   into /opt/lookout and /etc/lookout, with a systemd unit; as root; make uninstall takes it away again
 # make image     build the CPU image and try it; as root, with Debian's buildah and runc, no container daemon
 # make lock      the hashes of what container images install
-# make dist      source distribution and wheel, in build/dist, checked
+# make dist      source distributions and wheels of the client and of the daemon, in build/dist, checked
 # make sbom      what is installed here, for who must know (CycloneDX)
 
 PYTHON ?= python3
@@ -27,6 +27,8 @@ WORKERS ?= 4
 # CI installs by other means, and narrows what is installed: PIP_ARGS="-c tests/oldest.txt"
 PIP_INSTALL ?= $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PIP_ARGS ?=
+# Lookout asks for it by version; no index need have it.
+CLIENT := -e ./client
 
 MINUTES ?= 60
 SOAK_ARGS ?=
@@ -119,12 +121,13 @@ image: $(VENV)/dev
 lock: $(VENV)/dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@for target in "cpu" "gpu --extra gpu"; do set -- $$target; name=$$1; shift; \
-	  $(BIN)/uv pip compile pyproject.toml --extra http --extra bridge --extra evidence $$* --generate-hashes --universal --python-version 3.10 --quiet \
-	    --no-emit-index-url --custom-compile-command "make lock" -o requirements/$$name.lock; done
+	  echo ./client | $(BIN)/uv pip compile pyproject.toml - --extra http --extra bridge --extra evidence $$* --generate-hashes --universal --python-version 3.10 --quiet \
+	    --no-emit-package lookout-client --no-emit-index-url --custom-compile-command "make lock" -o requirements/$$name.lock; done
 
 dist:
 	@rm -rf build/dist
 	@$(PYTHON) -m venv build/tools && build/tools/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	@build/tools/bin/python -m build --outdir build/dist client
 	@build/tools/bin/python -m build --outdir build/dist
 	@build/tools/bin/python -m twine check --strict build/dist/*
 
@@ -138,7 +141,7 @@ install:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Lookout needs Python 3.10 or later"; exit 2; }
 	@install -d -m 755 $(HOME_DIR) $(ETC_DIR)/models $(UNIT_DIR) $(BIN_DIR) $(DOC_DIR)/docs $(dir $(ROTATED))
 	@[ -x $(HOME_DIR)/bin/python ] || $(PYTHON) -m venv $(HOME_DIR)
-	@$(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade '.[$(EXTRAS)]'
+	@$(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade ./client '.[$(EXTRAS)]'
 	@[ -z "$(DESTDIR)" ] || grep -rlIF "$(HOME_DIR)" $(HOME_DIR)/bin $(HOME_DIR)/pyvenv.cfg | \
 	  xargs -r sed -i "s|$(HOME_DIR)|/opt/lookout|g"  # where it will lie
 	@install -m 644 models/demo.onnx $(ETC_DIR)/models/
@@ -164,31 +167,31 @@ uninstall:
 	@echo "Removed. $(ETC_DIR) and /var/lib/lookout, /var/cache/lookout, /var/log/lookout are yours to keep or delete."
 
 clean:
-	rm -rf .venv .venv-* build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build *.egg-info client/build client/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "Lookout needs Python 3.10 or later; $(PYTHON) is older: make PYTHON=/path/to/python3.10 $(MAKECMDGOALS)"; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { echo "install Python's venv module first: apt install python3-venv"; exit 2; }
 
-$(VENV)/base: $(BIN)/python pyproject.toml
+$(VENV)/base: $(BIN)/python pyproject.toml client/pyproject.toml
 	@echo "Installing Lookout into $(VENV) ..."
-	@$(PIP_INSTALL) $(PIP_ARGS) -e .
+	@$(PIP_INSTALL) $(PIP_ARGS) $(CLIENT) -e .
 	@touch $@
 
 $(VENV)/http: $(VENV)/base
-	@$(PIP_INSTALL) $(PIP_ARGS) -e '.[http]'
+	@$(PIP_INSTALL) $(PIP_ARGS) $(CLIENT) -e '.[http]'
 	@touch $@
 
 $(VENV)/bench: $(VENV)/base
-	@$(PIP_INSTALL) $(PIP_ARGS) -e '.[bench]'
+	@$(PIP_INSTALL) $(PIP_ARGS) $(CLIENT) -e '.[bench]'
 	@touch $@
 
 $(VENV)/docs: $(VENV)/base
-	@$(PIP_INSTALL) $(PIP_ARGS) -e '.[docs]'
+	@$(PIP_INSTALL) $(PIP_ARGS) $(CLIENT) -e '.[docs]'
 	@touch $@
 
-$(VENV)/dev: $(BIN)/python pyproject.toml
+$(VENV)/dev: $(BIN)/python pyproject.toml client/pyproject.toml
 	@echo "Installing Lookout and all that its tests need into $(VENV) ..."
-	@$(PIP_INSTALL) $(PIP_ARGS) -e '.[dev]'
+	@$(PIP_INSTALL) $(PIP_ARGS) $(CLIENT) -e '.[dev]'
 	@touch $(VENV)/base $@

@@ -1,4 +1,5 @@
-"""The package for programs that listen to Lookout: `client`, `messages`, and `testing` for their tests.
+"""The package for programs that listen to Lookout. It needs msgspec and pyzmq, and nothing of the daemon's packages.
 
-Nothing here needs the packages of the daemon, but `Subscriber(fleet=...)`, which asks the fleet's coordinator.
+`client` has the subscriber, `aio` the same for asyncio, `packets` live video, `pairing` pictures with their boxes,
+`messages` the types, and `testing` what tests of such a program need.
 """

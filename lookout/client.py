@@ -6,7 +6,8 @@ with Subscriber("tcp://127.0.0.1:5556") as subscriber:
     for message in subscriber:
         print(message.source, message.seq, [d.label for d in message.detections])
 
-Where several daemons share sources, `Subscriber(fleet="etcd://192.0.2.5:2379/lookout")` follows all of them.
+Where several daemons share sources, `Subscriber(fleet="etcd://192.0.2.5:2379/lookout")` follows all of them. That
+needs the package `lookoutd` beside this one.
 """
 
 from __future__ import annotations
@@ -16,18 +17,15 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic_ns as _now_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import zmq
 import zmq.auth
 
 from lookout.epochs import Epochs
 from lookout.errors import ConfigError
+from lookout.members import MemberEndpoints, follow
 from lookout.messages import Message, Metrics, Owner, Packets, Store, decode, is_port, topic
-
-if TYPE_CHECKING:
-    from daemon.fleet.endpoints import MemberEndpoints
-    from daemon.fleet_config import FleetConfig
 
 _POLL_MS = 500
 _LINGER_NS = 10_000_000_000  # the socket of a member that is gone stays for so long: messages may be on their way
@@ -84,8 +82,8 @@ class Subscriber:
 
     Args:
         endpoint: such as tcp://127.0.0.1:5556, or several.
-        fleet: follows the members of a fleet instead, as they come and go: etcd://HOST:2379/NAME, a configuration, or
-            what follows them already, which is closed with this subscriber.
+        fleet: follows the members of a fleet instead, as they come and go: etcd://HOST:2379/NAME, or what follows them
+            already, which is closed with this subscriber.
         sources: ids to receive; all if empty.
         kinds: of "detections", "status", "events", "counts" and "metrics".
         server_key: the daemon's public CURVE key, 40 characters of Z85, or the file that holds it. Members of a fleet
@@ -99,14 +97,14 @@ class Subscriber:
         fenced: messages of owners that other owners have followed, by source; they are left out.
 
     Raises:
-        ConfigError: the endpoint or key is not one.
+        ConfigError: the endpoint or key is not one, or nobody here can follow a fleet.
     """
 
     def __init__(
         self,
         endpoint: str | Sequence[str] = "tcp://127.0.0.1:5556",
         *,
-        fleet: FleetConfig | str | MemberEndpoints | None = None,
+        fleet: str | MemberEndpoints | None = None,
         sources: Sequence[str] = (),
         kinds: Sequence[str] = ("detections",),
         server_key: str | Path | None = None,
@@ -131,7 +129,7 @@ class Subscriber:
         self._context, self._poller = zmq.Context(), zmq.Poller()
         try:
             if fleet is not None:
-                self._members = _members_of(fleet)
+                self._members = follow(fleet) if isinstance(fleet, str) else fleet
                 self._poller.register(self._members.fd, zmq.POLLIN)
             else:
                 for each in [endpoint] if isinstance(endpoint, str) else endpoint:
@@ -160,16 +158,27 @@ class Subscriber:
         return self._members.failure if self._members else None
 
     def receive(self, timeout_s: float) -> Message | None:
-        """The next message, or None when the time is over.
+        """The next message, or None when the time is over and nothing has come.
 
         Raises:
             ValueError: what came is not of the wire's version 1.
         """
         until = _now_ns() + round(timeout_s * 1e9)
-        while (message := self._next_message(max(0, (until - _now_ns()) // 1_000_000))) is None:
-            if _now_ns() >= until:
+        while True:
+            before = self.received, self._takeover
+            message = self._next_message(max(0, (until - _now_ns()) // 1_000_000))
+            if message is not None:
+                return message
+            if _now_ns() >= until and before == (self.received, self._takeover):  # none was left out just now
                 return None
-        return message
+
+    @property
+    def descriptors(self) -> list[int]:
+        """For an event loop: when one of these is readable, something may have come: call `receive(0)` until it gives
+        None, and ask for the descriptors again. A fleet wants that twice a second, readable or not.
+        """
+        own = [connection.socket.fileno() for connection in self._connections.values()]
+        return own if self._members is None else [*own, self._members.fd]
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -279,12 +288,6 @@ class _Takeover:
 
     def __init__(self, message: Message, connection: Connection, before: Connection, limit: int) -> None:
         self.message, self.connection, self.before, self.left = message, connection, before, limit
-
-
-def _members_of(fleet: FleetConfig | str | MemberEndpoints) -> MemberEndpoints:
-    from daemon.fleet.endpoints import follow  # a coordinator's client is in the daemon
-
-    return follow(fleet)
 
 
 def use_curve(socket: zmq.Socket[bytes], server_key: str | Path | None, secret_key: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from unicodedata import category
 
 import pytest
@@ -105,6 +107,37 @@ def test_every_kind_of_message_has_its_schema_where_the_wire_is_described() -> N
     linked = {Path(link).name for link in _links(tokens_of(ROOT / "docs" / "wire.md")) if link.startswith("schema/")}
     assert there == linked
     assert there == set(schemas())
+
+
+def _rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of the tables under a heading, without their heads."""
+    (section,) = re.findall(rf"^## {heading}$\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    return [row for number, row in enumerate(rows) if number > 1]
+
+
+def test_each_field_of_a_packet_s_header_stands_in_its_table_with_its_type() -> None:
+    """In the order in which it is sent, and no other."""
+    schema = json.loads(schemas()["packet.schema.json"])["$defs"]["Packet"]["properties"]
+    told: dict[str, str] = {}
+    for names, type_, meaning in _rows((ROOT / "docs" / "wire.md").read_text(), "Packets of video"):
+        told |= dict.fromkeys(re.findall(r"`(\w+)`", names), type_)
+        assert len(meaning) > 10
+    assert [*told] == [*schema]
+    assert told == {name: _type_of(row) for name, row in schema.items()}
+
+
+def _type_of(row: dict[str, Any]) -> str:
+    """In words, of a field in a JSON Schema."""
+    if "anyOf" in row:
+        return " or ".join(sorted((_type_of(other) for other in row["anyOf"]), key=lambda word: word == "null"))
+    return "string" if "enum" in row else row.get("type", "object")
+
+
+def test_each_field_of_the_answer_is_named_beside_it() -> None:
+    fields = [*json.loads(schemas()["packets.schema.json"])["$defs"]["Packets"]["properties"]]
+    (said,) = re.findall(r"^The answer on the first socket has (.*)\.$", (ROOT / "docs" / "wire.md").read_text(), re.M)
+    assert re.findall(r"`(\w+)`", said) == fields
 
 
 def _headings(text: str) -> list[tuple[str, str]]:

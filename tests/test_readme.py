@@ -171,7 +171,7 @@ def test_what_readme_says_works(camera: str, tmp_path: Path) -> None:
 
 def _install(clone: Path) -> None:
     """As make would, with the packages that are here."""
-    install(environment(clone / ".venv"), "--editable", str(clone))
+    install(environment(clone / ".venv"), "--editable", str(clone / "client"), "--editable", str(clone))
     (clone / _INSTALLED).touch()
     (clone / _INSTALLED).with_name("http").touch()
 

@@ -14,8 +14,8 @@ from daemon.dashboard.hub import Hub
 from daemon.dashboard.muxer import Fragment, Init, Lost, Output, Unplayable
 from daemon.dashboard.packet_link import Made, PacketLink
 from daemon.dashboard.viewer_queue import Key, ViewerQueue
-from daemon.peers.addresses import reachable
 from lookout.messages import Packets
+from lookout.packets import reachable
 
 log = structlog.get_logger(__name__)
 MAX_SOURCES = 64  # watched at once

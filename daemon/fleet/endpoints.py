@@ -1,4 +1,4 @@
-"""Where the members of a fleet publish, for a subscriber that follows them."""
+"""Where the members of a fleet publish, for a subscriber that follows them: implements `lookout.members`."""
 
 from __future__ import annotations
 
@@ -59,12 +59,10 @@ class MemberEndpoints:
             os.write(self._waker, b".")
 
 
-def follow(fleet: FleetConfig | str | MemberEndpoints) -> MemberEndpoints:
-    """The members of a fleet: by its configuration, its address, or as they are followed already.
+def follow(address: str) -> MemberEndpoints:
+    """The members of the fleet of an address. `lookout.members` finds this by its entry point.
 
     Raises:
-        LookoutError: the coordinator's address or files cannot be used.
+        LookoutError: it is none, or the coordinator's files cannot be used.
     """
-    if isinstance(fleet, MemberEndpoints):
-        return fleet
-    return MemberEndpoints(fleet_of(fleet) if isinstance(fleet, str) else fleet)
+    return MemberEndpoints(fleet_of(address))

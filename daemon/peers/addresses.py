@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -203,17 +203,3 @@ def _checked_http(url: str) -> str:
     ):
         raise ConfigError(f"{Secret(url) if '@' in url else url} is not the address of an HTTP API: {_EXAMPLE}")
     return url.rstrip("/")
-
-
-def reachable(endpoint: str, http: str | None) -> str:
-    """An endpoint that a daemon told: its wildcard is the host under which its HTTP API was reached."""
-    host = urlsplit(http).hostname if http else None
-    return "".join(_replaced(endpoint, host or "127.0.0.1"))
-
-
-def _replaced(endpoint: str, host: str) -> Iterator[str]:
-    scheme, _, address = endpoint.partition("://")
-    found, colon, port = address.rpartition(":")
-    if scheme == "tcp" and found.strip("[]") in _ANYWHERE:
-        found = f"[{host}]" if ":" in host else host
-    yield from (scheme, "://", found, colon, port)

@@ -13,13 +13,14 @@ from zmq.utils.monitor import parse_monitor_message
 
 from daemon.clock import Clock
 from daemon.errors import ConfigError
-from daemon.peers.addresses import DaemonAddress, reachable
+from daemon.peers.addresses import DaemonAddress
 from daemon.peers.api import AwayError, DaemonApi
 from daemon.peers.subscription import subscriber
 from daemon.peers.subscriptions import Subscriptions
 from daemon.peers.wake_pipe import WakePipe
 from daemon.system.stop_token import StopToken
 from lookout.messages import topic
+from lookout.packets import reachable
 
 log = structlog.get_logger(__name__)
 LinkState = Literal["connecting", "up", "away"]

@@ -11,8 +11,9 @@ from daemon.cli import invoke
 from daemon.config.load import load_page
 from daemon.config.root import PageConfig
 from daemon.errors import ConfigError
-from daemon.peers.addresses import addresses_of, reachable
+from daemon.peers.addresses import addresses_of
 from daemon.redact import Secret
+from lookout.packets import reachable
 from tests.support.ports import free_port
 
 _SOURCES = "model: {path: m.onnx}\nsources: [{id: s, type: synthetic}]\n"

@@ -1,47 +1,136 @@
-"""What is handed out: a source distribution, the wheel made from it, and what both of them hold."""
+"""What is handed out, of the daemon and of the client: source distributions, wheels made from them, what they hold."""
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import subprocess
 import sys
 import tarfile
+from email.parser import Parser
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+from daemon import __version__
+from lookout.testing import Publisher
 from tests.support.checkout import alone, copy_of_tree, environment, install
-from tests.support.daemon import ROOT
+from tests.support.daemon import PATIENCE_S, ROOT
 
-PACKAGES = ("daemon", "detectors", "calibration", "lookout", "lookoutd")
+PACKAGES = ("daemon", "detectors", "calibration", "lookoutd")
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with both, built as `make dist` does, with the tools that are here."""
+    """A folder with all of them, built as `make dist` does, with the tools that are here."""
     tree = copy_of_tree(tmp_path_factory.mktemp("tree"))
     out = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(tree)]
-    subprocess.run(command, check=True)
+    for folder in (tree / "client", tree):
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(folder)]
+        subprocess.run(command, check=True)
     return out
 
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> Path:
-    (found,) = built.glob("*.whl")
+    """The daemon's."""
+    (found,) = built.glob("lookoutd-*.whl")
     return found
 
 
-def test_both_are_what_an_index_takes(built: Path) -> None:
+@pytest.fixture(scope="module")
+def client(built: Path) -> Path:
+    (found,) = built.glob("lookout_client-*.whl")
+    return found
+
+
+def _files(archive: Path) -> set[str]:
+    """Of a source distribution."""
+    with tarfile.open(archive) as opened:
+        return {Path(*Path(member.name).parts[1:]).as_posix() for member in opened if member.isfile()}
+
+
+def _metadata(wheel: Path) -> dict[str, list[str]]:
+    with ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        message = Parser().parsestr(archive.read(name).decode())
+    return {key: message.get_all(key, []) for key in message.keys()}  # noqa: SIM118 - one key may be there several times
+
+
+def test_all_are_what_an_index_takes(built: Path) -> None:
     files = sorted(built.iterdir())
-    assert [path.suffix for path in files] == [".whl", ".gz"]
+    assert [path.suffix for path in files] == [".whl", ".gz"] * 2
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *map(str, files)], check=True)
 
 
+def test_the_client_is_the_package_that_programs_import_and_no_more(client: Path, built: Path) -> None:
+    """Typed, with its licence, and with the two packages that it needs."""
+    package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lookout").iterdir() if path.is_file()}
+    assert {"lookout/py.typed", "lookout/client.py"} <= package
+    held = set(ZipFile(client).namelist())
+    assert {name for name in held if ".dist-info/" not in name} == package
+    assert {Path(name).name for name in held if "/licenses/" in name} == {"LICENSE"}
+    (archive,) = built.glob("lookout_client-*.tar.gz")
+    made = {name for name in _files(archive) if ".egg-info/" not in name}
+    assert made == {*package, "LICENSE", "README.md", "pyproject.toml", "PKG-INFO", "setup.cfg"}
+    needed = _metadata(client)["Requires-Dist"]
+    assert {re.match(r"\w+", row)[0] for row in needed} == {"pyzmq", "msgspec"}  # type: ignore[index]
+    assert set(needed) <= set(_metadata(next(built.glob("lookoutd-*.whl")))["Requires-Dist"])  # the same lower bounds
+
+
+def test_the_daemon_asks_for_the_client_of_its_version(wheel: Path, client: Path) -> None:
+    assert [_metadata(row)["Version"] for row in (wheel, client)] == [[__version__]] * 2
+    assert f"lookout-client=={__version__}" in _metadata(wheel)["Requires-Dist"]
+
+
+_LISTENS = """
+import daemon, lookout.client
+from importlib.metadata import version
+print(daemon.__doc__, version("lookout-client"), lookout.client.__file__)
+try:
+    lookout.client.Subscriber(fleet="etcd://127.0.0.1:2379/x")
+except lookout.errors.ConfigError as error:
+    print(error)
+"""
+
+
+def test_the_client_works_beside_another_package_of_the_daemons_name(client: Path, tmp_path: Path) -> None:
+    """In an environment with python-daemon and without Lookout, a program listens. A fleet is refused in one line."""
+    bin = environment(tmp_path / "venv")
+    install(bin, str(client))
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (site / "packages-of-tests.pth").unlink()  # in which Lookout is
+    (site / "daemon").mkdir()
+    (site / "daemon" / "__init__.py").write_text('"""Of python-daemon."""\n')
+    for name in ("zmq", "msgspec"):
+        found = importlib.util.find_spec(name)
+        assert found is not None
+        assert found.origin is not None
+        for path in Path(found.origin).parents[1].glob(f"{'pyzmq' if name == 'zmq' else name}.libs"):
+            (site / path.name).symlink_to(path)
+        (site / name).symlink_to(Path(found.origin).parent)
+    done = subprocess.run([bin / "python", "-c", _LISTENS], capture_output=True, text=True, check=False, cwd=tmp_path,
+                          env=alone())  # fmt: skip
+    assert done.stderr == ""
+    said, refused = done.stdout.splitlines()
+    assert said == f"Of python-daemon. {__version__} {site / 'lookout' / 'client.py'}"
+    assert refused == "Subscriber(fleet=...) needs lookoutd: pip install lookoutd"
+    with Publisher(timeout_s=PATIENCE_S) as publisher:
+        words = [str(bin / "python"), str(ROOT / "docs" / "examples" / "listen_asyncio.py"), publisher.endpoint]
+        running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=alone())
+        try:
+            publisher.source("door").detections()
+            assert running.stdout is not None
+            assert running.stdout.readline() == "door 0 []\n"
+        finally:
+            running.kill()
+            running.communicate()
+
+
 def test_the_source_distribution_has_what_the_wheel_is_made_from_and_no_more(built: Path) -> None:
-    (file,) = built.glob("*.tar.gz")
-    with tarfile.open(file) as archive:
-        names = {Path(*Path(member.name).parts[1:]).as_posix() for member in archive if member.isfile()}
+    (file,) = built.glob("lookoutd-*.tar.gz")
+    names = _files(file)
     assert {"pyproject.toml", "config.yaml", "models/demo.onnx", "README.md", "CHANGELOG.md"} <= names
     assert {"LICENSE", "THIRD_PARTY.md", "SECURITY.md", "CONTRIBUTING.md"} <= names
     folders = {name.partition("/")[0] for name in names if "/" in name}
@@ -64,10 +153,10 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     assert {Path(name).name for name in held if "/licenses/" in name} == {"LICENSE", "THIRD_PARTY.md"}
 
 
-def test_the_wheel_works_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_works_where_it_is_installed(wheel: Path, client: Path, tmp_path: Path) -> None:
     """Without the tree: commands, files that come with it, the schemas that the documents show."""
     bin = environment(tmp_path / "venv")
-    install(bin, str(wheel))
+    install(bin, str(client), str(wheel))
 
     def says(*command: str | Path) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=alone())

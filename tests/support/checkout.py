@@ -28,7 +28,7 @@ def copy_of_tree(to: Path, *names: str, compiled: bool = False) -> Path:
         if left_out(str(ROOT), [name]):
             continue
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, to / name, ignore=left_out)
+            shutil.copytree(ROOT / name, to / name, ignore=left_out, symlinks=True)
         else:
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, to / name)

@@ -103,6 +103,9 @@ NEEDS = {
         "playwright==1.61.0", "greenlet", "pyee", "axe-playwright-python",
     ),
     "trackeval": _modules(("trackeval", "scipy"), "trackeval==1.3.0", "scipy"),
+    "supervision": _modules(
+        ("supervision", "defusedxml", "deprecate", "tqdm"), "supervision==0.31.2", "defusedxml", "pydeprecate", "tqdm"
+    ),
     "opentelemetry": _modules(("opentelemetry",), "opentelemetry-proto"),
     "nvtx": Need(lambda: find_spec("nvtx") is not None, otherwise="lookoutd[nvtx]"),
     "data": Need(DATA.exists, otherwise="recordings and models in the folder that LOOKOUT_TEST_DATA names"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, update_wrapper
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
@@ -16,6 +16,9 @@ from daemon.fleet_config import FleetConfig, fleet_of
 from detectors.factory import Provider
 from detectors.port import Precision
 from detectors.semantics import Activation, BoxUnits, Semantics
+
+if TYPE_CHECKING:
+    from lookout.members import MemberEndpoints
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -126,3 +129,17 @@ def fleet_from(text: str | None) -> FleetConfig | None:
     if fleet.coordinator is None:
         raise ConfigError(f"{text}: has no fleet.coordinator")
     return fleet
+
+
+def members_from(text: str | None) -> MemberEndpoints | None:
+    """A subscriber's view of the members of the fleet that an option's value names; None without a value.
+
+    Raises:
+        LookoutError: it names none, or the coordinator's address or files cannot be used.
+    """
+    fleet = fleet_from(text)
+    if fleet is None:
+        return None
+    from daemon.fleet.endpoints import MemberEndpoints
+
+    return MemberEndpoints(fleet)

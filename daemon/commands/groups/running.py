@@ -8,7 +8,7 @@ from typing import cast
 
 import click
 
-from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL, FLEET, LABELS, fleet_from
+from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL, FLEET, LABELS, members_from
 from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
 
@@ -129,7 +129,7 @@ def watch(
     if not (once or as_json or sys.stdout.isatty()):
         raise LookoutError("the table is for terminals, and this is none: use --json")
     kinds = ("detections",) if once else KINDS
-    keys = {"server_key": server_key, "secret_key": secret_key, "fleet": fleet_from(fleet)}
+    keys = {"server_key": server_key, "secret_key": secret_key, "fleet": members_from(fleet)}
     with Subscriber(endpoint, sources=sources, kinds=kinds, **keys) as subscriber:  # type: ignore[arg-type]
         if once:
             return watching.once(subscriber, fleet or endpoint, timeout, as_json)
@@ -163,7 +163,7 @@ def events(
         return listing.kept(endpoint, sources, since, token, as_json)
     if since is not None:
         raise LookoutError("--since is for the journal: give the address of the HTTP API, http://127.0.0.1:9105")
-    keys = {"server_key": server_key, "secret_key": secret_key, "fleet": fleet_from(fleet)}
+    keys = {"server_key": server_key, "secret_key": secret_key, "fleet": members_from(fleet)}
     with Subscriber(endpoint, sources=sources, kinds=("events",), **keys) as subscriber:  # type: ignore[arg-type]
         return listing.live(subscriber, as_json)
 
