@@ -173,7 +173,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
         decode_error: the picture could not be decoded.
         before_key: it came before the first key picture of a connection to a live source.
         corrupt: the decoder found errors in the picture, and the source's `corrupt` is `drop`.
-        late: not decoded, because decoding had fallen behind.
+        late: not decoded, because decoding had fallen behind, or older than a live source's decoder.
         outbox_full: the publisher fell behind.
         detector_error: the detector failed on it.
         detector_unavailable: the server of the model gave no results.

@@ -69,6 +69,7 @@ class LocalHost:
         return self._threads is not None and capture not in self._without_thread
 
     def report_stalled(self, captures: Sequence[Capture], after_s: float) -> Sequence[Capture]:
+        self._decoders.tidy()
         return [capture for capture in captures if capture.check_stalled(after_s)]
 
     def replace(self, blocked: Sequence[Capture]) -> Mapping[Capture, Capture]:

@@ -59,10 +59,18 @@ class Decoder(Protocol):
 
     Attributes:
         name: goes into `VideoFormat.decoder`.
+        is_waiting: it did not take the packet of the last `decode`, because it waits for its turn to be opened: only
+            for live sources. Keep the packet, and give it again once it `can_begin`.
     """
 
     @property
     def name(self) -> str: ...
+    @property
+    def is_waiting(self) -> bool: ...
+
+    def can_begin(self) -> bool:
+        """Whether it would take a packet now."""
+        ...
 
     def begin(self, stream: VideoStream) -> None:
         """Start with a stream. The decoder must be new or drained."""
@@ -112,6 +120,10 @@ class DecoderPool(Protocol):
 
     def software(self, stream: VideoStream) -> Decoder:
         """A decoder on the CPU, whose pictures are uploaded where there is a GPU."""
+        ...
+
+    def tidy(self) -> None:
+        """Now and then: close a decoder that has been unused for long. It may take 20 ms."""
         ...
 
     def close(self) -> None:
@@ -185,6 +197,9 @@ class NoHardwareDecoder:
     def software(self, stream: VideoStream) -> Decoder:  # noqa: ARG002
         return SoftwareDecoder()
 
+    def tidy(self) -> None:
+        """Nothing is held."""
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -193,6 +208,10 @@ class SoftwareDecoder:
     """FFmpeg on the CPU; pictures are BGR in host memory."""
 
     name = "cpu"
+    is_waiting = False
+
+    def can_begin(self) -> bool:
+        return True
 
     def begin(self, stream: VideoStream) -> None:
         """Packets know their stream, whose decoder may have been drained."""

@@ -26,13 +26,14 @@ from daemon.sources.decode import (
     UnsuitableError,
     marked,
 )
+from daemon.sources.held_packets import Held, HeldPackets
 from daemon.sources.history import SourceHistory
 from daemon.sources.key_pictures import KeyPictures
 from daemon.sources.libav import LOCAL
 from daemon.sources.logins import LOGINS
 from daemon.sources.packet_info import PacketDescriber
 from daemon.sources.packets import Demuxer
-from daemon.sources.pending import PendingPictures
+from daemon.sources.pending import PendingPictures, PictureMarks
 from daemon.sources.pictures import PictureCounter
 from daemon.sources.playlist import Playlist, is_playlist
 from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Skipped
@@ -143,8 +144,8 @@ class AvReader:
         self._pending = PendingPictures(by_dts=not demuxer.has_order)
         self._tap: PacketTap | None = None
         self._frames: deque[DecodedPicture] = deque()
-        self._discarded: set[int] = set()  # pts of pictures that an edit list removes
-        self._corrupt: set[int] = set()  # pts of pictures whose packets are damaged
+        self._held = HeldPackets()
+        self._marks = PictureMarks()
         self._decode_ns = 0
         self._passed_over: Counter[str] = Counter()  # of packets without a picture
         self._is_interlaced = False
@@ -168,13 +169,26 @@ class AvReader:
         while True:
             while self._frames:
                 frame = self._frames.popleft()
+                if self._marks.stale.has(frame.pts):
+                    self._pending.deliver(frame.pts)
+                    self._decode_ns = 0
+                    return Skipped("late")
                 if self._demuxer.is_new(frame.pts, frame.time_base):
                     return self._picture(frame)
                 self._pending.deliver(frame.pts)
             if self._pending.is_late:
                 self._report_lost()
+            if self._held.take_passed_over():
+                return Skipped("late")
+            if self._held.is_due:
+                self._decode_held()
+                continue
             asked = monotonic_ns()
-            packet = self._demuxer.next() or self._next_pass()
+            try:
+                packet = self._demuxer.next() or self._next_pass()
+            except SourceError as error:
+                self._held.end(error)
+                continue
             if packet is None:
                 return None
             if cause := self._handle(packet, monotonic_ns(), asked):
@@ -200,11 +214,29 @@ class AvReader:
             self._keys.require(packet, tools.parameters[0], tools.bitstream)
         if pictures and (cause := tools.skipper.skip_cause(packet, self._budget, got - asked)):
             return cause
+        if self._held:
+            self._held.add(Held(packet, pictures, got), tools.bitstream)
+            if self._held.has_picture and self._decoder.can_begin():
+                self._held.begin()
+            return None
         try:
-            self._decode_packet(packet, pictures)
+            if not self._decode_packet(packet, pictures):
+                self._held.add(Held(packet, pictures, got), tools.bitstream)
         finally:
             self._decode_ns += monotonic_ns() - got
         return None
+
+    def _decode_held(self) -> None:
+        """Decode the first packet that is held."""
+        begun = monotonic_ns()
+        row = self._held.pop()
+        if row.is_stale(begun):
+            self._marks.stale.add(row.packet.pts)
+        try:
+            if not self._decode_packet(row.packet, row.pictures):
+                self._held.put_back(row)
+        finally:
+            self._decode_ns += monotonic_ns() - begun
 
     @property
     def can_wait(self) -> bool:
@@ -269,6 +301,7 @@ class AvReader:
         what = f"changes from {self._codec} to {codec}" if codec != self._codec else "goes on in another stream"
         self._notes = (*self._demuxer.notes, f"its video {what} after {self._demuxer.played_s:.1f} s")
         self._pending.clear()
+        self._held.clear()
         self._demuxer.begin_stream()
         self._stream = stream
         self._prepare(stream)
@@ -282,9 +315,7 @@ class AvReader:
             self._is_interlaced = True
         time = self._demuxer.time_of(frame.pts, frame.time_base, place)
         sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
-        is_corrupt = frame.pts in self._corrupt
-        if is_corrupt:
-            self._corrupt = {pts for pts in self._corrupt if frame.pts is not None and pts > frame.pts}
+        is_corrupt = self._marks.corrupt.has(frame.pts)
         turns = self._shape.turns_of(frame.turns)
         if frame.size:
             self._note_shape(frame.size, turns)
@@ -316,32 +347,36 @@ class AvReader:
         self._demuxer.check_length()
         return None
 
-    def _decode_packet(self, packet: Packet[Any], pictures: int) -> None:
+    def _decode_packet(self, packet: Packet[Any], pictures: int) -> bool:
+        """Whether the decoder has taken it."""
         if packet.size and not pictures:
             self._passed_over["no_picture" if self._tools.pictures.shows_all else "not_shown"] += 1
         if packet.is_discard and packet.pts is not None:  # others may refer to it, but it is not shown
-            self._discarded.add(packet.pts)
+            self._marks.discarded.add(packet.pts)
             self._passed_over["not_shown"] += pictures
             pictures = 0
-        if packet.is_corrupt and packet.pts is not None and pictures:
-            self._corrupt.add(packet.pts)
+        if packet.is_corrupt and pictures:
+            self._marks.corrupt.add(packet.pts)
         self._pending.add(packet, pictures)
         self._keys.note_packet(packet)
         try:
             for frame in self._decoder.decode(packet):
-                if frame.pts in self._discarded:  # the decoder does not know edit lists
-                    continue
-                self._discarded = {pts for pts in self._discarded if frame.pts is None or pts > frame.pts}
-                self._frames.append(frame)
+                if not self._marks.discarded.has(frame.pts):  # the decoder does not know edit lists
+                    self._frames.append(frame)
         except DecodeError as error:
             if packet.size and not pictures:
-                return
+                return True
             self._pending.lose(packet)
             hint = self._keys.hint or f": {error}"
             raise self._keys.lost(DecodeError(f"a picture of {self._config.url} cannot be decoded{hint}")) from error
         except UnsuitableError as error:
             self._decoding.on_refusal(str(error))
             raise SourceError(f"{self._config.url} cannot be decoded: {error}") from error
+        if not self._decoder.is_waiting:
+            return True
+        for _ in range(pictures):
+            self._pending.lose(packet)
+        return False
 
     def _report_lost(self) -> None:
         """Decoders drop broken pictures silently; more packets than pictures reveal it."""

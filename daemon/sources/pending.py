@@ -1,4 +1,5 @@
-"""The packets whose pictures a decoder has not given yet: which pictures are lost, and the order of their times."""
+"""The packets whose pictures a decoder has not given yet: which pictures are lost, the order of their times, and what
+their packets say of them."""
 
 from __future__ import annotations
 
@@ -82,3 +83,35 @@ class PendingPictures:
             self._sent.pop()
         if time in self._times:
             self._times.remove(time)
+
+
+class MarkedTimes:
+    """Timestamps (pts) of one mark. A packet without a time cannot be marked."""
+
+    def __init__(self) -> None:
+        self._times: set[int] = set()
+
+    def add(self, pts: int | None) -> None:
+        if pts is not None:
+            self._times.add(pts)
+
+    def has(self, pts: int | None) -> bool:
+        """Whether a picture is marked. Call it for each, in the order in which they are shown: earlier marks are
+        forgotten."""
+        if not self._times or pts is None:
+            return False
+        found = pts in self._times
+        self._times = {other for other in self._times if other >= pts}
+        return found
+
+
+class PictureMarks:
+    """
+    Attributes:
+        discarded: pictures that an edit list removes.
+        corrupt: pictures whose packets are damaged.
+        stale: pictures that waited too long for their decoder.
+    """
+
+    def __init__(self) -> None:
+        self.discarded, self.corrupt, self.stale = MarkedTimes(), MarkedTimes(), MarkedTimes()

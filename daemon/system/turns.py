@@ -11,9 +11,10 @@ import fcntl
 import os
 import stat
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -65,6 +66,7 @@ class Turns:
         self._slots = [_Slot(self._folder / f"{_NAME}-{number}.lock") for number in range(count)]
         self._places = threading.Semaphore(count)  # whoever has one waits for a turn of the host, and has it
         self._done = 0  # turns of this process
+        self._refused: tuple[int, int] | None = None  # since when no turn was free, and how many had been had by then
         self._alone_until_ns = 0
         self._is_told = False
         self._lateness = HostLateness(self._folder, self._clock)
@@ -84,13 +86,73 @@ class Turns:
             try:
                 yield True
             finally:
-                if self._lateness.is_told:
-                    took = (self._clock.monotonic_ns() - begun) / 1e9
-                    self._clock.wait(self._never, min(_MAX_GAP_S, self._pace.late_gap * took))
-                slot.give_back()
+                self._end(slot, begun)
         finally:
-            self._done += 1
-            self._places.release()
+            self._leave_place()
+
+    def taken_if_free(self) -> AbstractContextManager[bool] | None:
+        """A turn that is had from now until it is left; None while others have theirs. See `taken`.
+
+        A thread that has other things to do meanwhile asks again.
+        """
+        if self._clock.monotonic_ns() < self._alone_until_ns:
+            return nullcontext(False)
+        if not self._places.acquire(blocking=False):
+            return self._refusal("other threads of this process do not get on")
+        slot = None
+        try:
+            slot = self._free_slot()
+        except OSError as error:
+            self._go_alone(f"{self._folder}: {error.strerror}")
+            return nullcontext(False)
+        finally:
+            if slot is None:
+                self._places.release()
+        if slot is None:
+            return self._refusal("another process of this host does not get on")
+        self._refused = None
+        return _Had(partial(self._end_all, slot, self._clock.monotonic_ns()))
+
+    def _refusal(self, reason: str) -> AbstractContextManager[bool] | None:
+        """None, or no turn once nobody has got on for a while."""
+        now, count = self._clock.monotonic_ns(), self._done + self._count
+        refused = self._refused
+        if refused is None or refused[1] != count:
+            self._refused = now, count
+        elif now - refused[0] > self._pace.patience_s * 1e9:
+            self._refused = None
+            self._go_alone(reason)
+            return nullcontext(False)
+        return None
+
+    def _end_all(self, slot: _Slot, begun: int) -> None:
+        try:
+            self._end(slot, begun)
+        finally:
+            self._leave_place()
+
+    def _end(self, slot: _Slot, begun: int) -> None:
+        """Give a turn back, after a pause while somebody is late."""
+        if self._lateness.is_told:
+            took = (self._clock.monotonic_ns() - begun) / 1e9
+            self._clock.wait(self._never, min(_MAX_GAP_S, self._pace.late_gap * took))
+        slot.give_back()
+
+    def _leave_place(self) -> None:
+        self._done += 1
+        self._places.release()
+
+    @property
+    def _count(self) -> int:
+        """Turns that all of the host have had."""
+        return sum(slot.count for slot in self._slots)
+
+    def _free_slot(self) -> _Slot | None:
+        """A turn of the host, None if all are had. Raises OSError: they cannot be."""
+        for slot in self._slots[:1] if self._lateness.is_told else self._slots:
+            if slot.take():
+                return slot
+        return None
 
     def _has_place(self) -> bool:
         """Wait to be among the first of this process; False if none of them gets on."""
@@ -110,11 +172,10 @@ class Turns:
         count, since = -1, now()
         try:
             while True:
-                for slot in self._slots[:1] if self._lateness.is_told else self._slots:
-                    if slot.take():
-                        return slot
+                if slot := self._free_slot():
+                    return slot
                 self._clock.wait(self._never, _POLL_S)
-                if count != (count := sum(slot.count for slot in self._slots)):
+                if count != (count := self._count):
                     since = now()
                 elif now() - since > self._pace.patience_s * 1e9:
                     self._go_alone("another process of this host does not get on")
@@ -132,6 +193,19 @@ class Turns:
     def close(self) -> None:
         for slot in self._slots:
             slot.close()
+
+
+class _Had(AbstractContextManager[bool]):
+    """A turn that is given back when it is left."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end = end
+
+    def __enter__(self) -> bool:
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
 
 
 class _Slot:

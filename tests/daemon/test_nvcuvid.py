@@ -16,6 +16,7 @@ import pytest
 from daemon.sources.nvdec import nvcuvid
 from daemon.sources.nvdec.nvcuvid import OUT_OF_MEMORY, DisplayedPicture, NvdecError, StreamDecoder
 from tests.support.driver import built
+from tests.support.told import written
 
 pytestmark = [
     pytest.mark.needs("g++", "nvcuvid"),
@@ -40,6 +41,9 @@ class Driver:
     def refuse(self, code: int) -> None:
         ctypes.c_int.in_dll(self._library, "refusal").value = code
 
+    def refuse_changes(self, code: int) -> None:
+        ctypes.c_int.in_dll(self._library, "refusal_of_change").value = code
+
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -57,6 +61,7 @@ def driver(library: Driver) -> Iterator[Driver]:
     library.told()
     yield library
     library.refuse(0)
+    library.refuse_changes(0)
     assert library.told()[-1] == "alive 0 mapped 0", "something was left behind"
 
 
@@ -153,6 +158,51 @@ def test_what_it_was_not_made_for_is_refused(driver: Driver) -> None:
         assert driver.told() == ["alive 2 mapped 0"]
     with closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder, pytest.raises(NvdecError, match="8-bit"):
         feed(decoder, "t")
+
+
+def forms_of(driver: Driver) -> list[str]:
+    """The decoders that were made, and changed."""
+    return [line.partition(" shown")[0] for line in driver.told() if line.startswith(("decoder", "change"))]
+
+
+def test_a_decoder_that_is_empty_is_changed_to_a_smaller_stream_and_back(driver: Driver) -> None:
+    """It is made once: making one takes 50 ms. What it was made for it has room for as well."""
+    with closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder:
+        for kind, size in (("p", (1904, 1078)), ("w", (624, 1078)), ("w", (624, 1078)), ("p", (1904, 1078))):
+            decoder.drain()
+            assert len(feed(decoder, *[kind] * 3)) == 3
+            assert (decoder.size, decoder.room) == (size, (1920, 1088, 5))
+        assert forms_of(driver) == [
+            "decoder codec 4 of 1920x1088 up to 1920x1088",
+            "change to 640x1088",
+            "change to 1920x1088",
+        ]
+
+
+@pytest.mark.parametrize("code", [0, 1, 801])
+def test_where_a_decoder_cannot_be_changed_another_is_made(driver: Driver, code: int, tmp_path: Path) -> None:
+    """Because the stream is larger, or because the driver refuses, which is said once."""
+    driver.refuse_changes(code)
+    nvcuvid._tell_refused.cache_clear()
+    first, then = ("p", "w") if code else ("w", "p")
+    with written(tmp_path) as lines, closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder:
+        for kind in (first, then, first):
+            decoder.drain()
+            assert len(feed(decoder, kind)) == 1
+        made = [form for form in forms_of(driver) if form.startswith("decoder")]
+        assert len(made) == (3 if code else 2)
+        said = [row for row in lines() if "changes no decoder" in row["event"]]
+        assert [row["error"] for row in said] == ([code] if code else [])
+
+
+def test_a_change_that_loses_the_gpu_is_not_survived(driver: Driver) -> None:
+    with closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder:
+        feed(decoder, "p")
+        decoder.drain()
+        driver.refuse_changes(700)
+        with pytest.raises(NvdecError) as caught:
+            feed(decoder, "w")
+        assert caught.value.sticky
 
 
 def test_a_session_brings_out_whole_pictures_and_leaves_nothing_behind(libraries: Path) -> None:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import numpy as np
 import pytest
 
-from daemon.config.root import LogConfig
-from daemon.log import logging
 from daemon.monitoring.pace import PaceSetter
 from daemon.pipeline.ledger import ROW, Rows
 from daemon.system.turns import HostLateness, Pace, Turns
 from tests.support.daemon import ROOT
 from tests.support.driver import built
+from tests.support.told import written
 
 # Opens decoders as a capture process does, once it is told to.
 _OPENER = """
@@ -45,14 +42,6 @@ with Turns(Path(sys.argv[1])).taken() as has_turn:
     print(has_turn, flush=True)
     time.sleep(600)
 """
-
-
-@contextmanager
-def written(folder: Path) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """The lines of the log until now."""
-    file = folder / "log"
-    with logging(LogConfig(format="json", file=file)):
-        yield lambda: [json.loads(line) for line in file.read_text().splitlines()]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from ctypes import Structure, byref, c_uint, c_void_p
+from ctypes import byref, c_void_p
 from pathlib import Path
 from select import select
 from time import perf_counter, perf_counter_ns, process_time, sleep
@@ -31,7 +31,7 @@ from av.packet import Packet
 
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.nvdec import nvcuvid
-from daemon.sources.nvdec.nvcuvid_structs import DecoderParameters, ShortArea
+from daemon.sources.nvdec.nvcuvid_structs import ChangeParameters, DecoderParameters, ShortArea
 from daemon.sources.nvdec.session import Engines, NvdecSession
 from detectors import cuda
 from detectors.cuda import DeviceBuffer, Event, SharedBuffer, Stream
@@ -197,22 +197,6 @@ def _child_calls(clip: Path, count: str) -> int:
 # --- forms of a decoder ---------------------------------------------------------------------------------------------
 
 
-class Change(Structure):
-    """CUVIDRECONFIGUREDECODERINFO."""
-
-    _fields_ = (
-        ("width", c_uint),
-        ("height", c_uint),
-        ("target_width", c_uint),
-        ("target_height", c_uint),
-        ("surfaces", c_uint),
-        ("_1", c_uint * 12),
-        ("area", ShortArea),
-        ("target", ShortArea),
-        ("_2", c_uint * 11),
-    )
-
-
 def _wanted(codec: str, surfaces: int, **more: int) -> DecoderParameters:
     width, height = more.pop("width", 1920), more.pop("height", 1080)
     fields = {"width_max": width, "height_max": height, "mapped": 3, "flags": 4} | more
@@ -274,7 +258,7 @@ def _make(library: Any, wanted: DecoderParameters, count: int) -> tuple[list[c_v
 
 def _change(library: Any, decoder: c_void_p, wanted: DecoderParameters) -> float | None:
     """Change a decoder to 640x368; None if it is refused."""
-    change = Change(640, 368, 640, 368, wanted.surfaces, area=ShortArea(0, 0, 640, 368))
+    change = ChangeParameters(640, 368, 640, 368, wanted.surfaces, area=ShortArea(0, 0, 640, 368))
     begun = perf_counter()
     if library.cuvidReconfigureDecoder(decoder, byref(change)):
         return None

@@ -16,7 +16,7 @@ from av.packet import Packet
 from daemon.errors import DecodeError
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec import session as sessions
-from daemon.sources.nvdec.costs import decoder_bytes
+from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
 from daemon.sources.nvdec.port import LoadablePicture
 from daemon.sources.nvdec.session import Engines, NvdecSession
 from detectors.port import DeviceImage
@@ -28,7 +28,7 @@ SURFACES = 3
 def main() -> None:
     engines = Engines(0)
     assert set(engines.capability().codecs) == {"h264", "hevc", "vp9", "mjpeg"}
-    for scenario in (pictures_are_copied, what_is_broken_is_told, no_room_is_told):
+    for scenario in (pictures_are_copied, another_stream_is_decoded, what_is_broken_is_told, no_room_is_told):
         scenario(engines)
         left = CUDA.cuda_alive() - 1, NVCUVID.nvcuvid_alive()  # the context stays
         assert left == (0, 0), f"{scenario.__name__} left something behind"
@@ -50,13 +50,31 @@ def pictures_are_copied(engines: Engines) -> None:
                         check(*held.popleft())
             assert seen == list(range(20 if low_latency else 16))
             assert len(session.drain()) == 20 - len(seen)
-            assert session.memory_bytes == decoder_bytes(
-                "hevc", 1904, 1078, SURFACES, low_latency=low_latency, dpb_size=5
-            )
+            decoder = decoder_bytes("hevc", 1920, 1088, 0, low_latency=low_latency, dpb_size=5)
+            assert session.memory_bytes == decoder + SURFACES * picture_bytes(1904, 1078)
             assert not session.all_free
             while held:
                 check(*held.popleft())
             assert session.all_free
+
+
+def another_stream_is_decoded(engines: Engines) -> None:
+    """By the same decoder, while pictures of the stream before are in use."""
+    with closing(engines.session("hevc", low_latency=True, surfaces=SURFACES)) as session:
+        ((load, _),) = feed(session, b"p", 0)
+        before = load(True, False)
+        for kind, size in ((b"w", (624, 1078)), (b"p", (1904, 1078)), (b"w", (624, 1078))):
+            session.drain()
+            for number in range(2 * SURFACES):
+                ((load, _),) = feed(session, kind, number)
+                image = load(True, False)
+                assert (image.width, image.height) == size
+            del image
+        assert session.room == (1920, 1088)
+        assert not session.all_free
+        check(0, before)
+        del before, load
+        assert session.all_free
 
 
 def what_is_broken_is_told(engines: Engines) -> None:

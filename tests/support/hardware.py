@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,13 +18,14 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from msgspec import structs
 
+from daemon.clock import Clock
 from daemon.sources.buffers import HostMapper, HostMemory, HostSlot, view
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.leases import BufferPool
 from daemon.sources.nvdec.capability import Capability, SizeLimits
-from daemon.sources.nvdec.costs import decoder_bytes
+from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
 from daemon.sources.nvdec.pool import NvdecPool
-from daemon.sources.nvdec.port import LoadablePicture
+from daemon.sources.nvdec.port import LoadablePicture, NoRoomError
 from daemon.sources.nvdec.upload import interleave
 from detectors.port import DetectorError, DeviceImage, HostImage, Image
 
@@ -37,25 +39,45 @@ class FakeSession:
     Args:
         refuse: error for every packet, None to decode.
         dpb_size: pictures in its picture buffer, None for the usual number.
+        has_turn: whether a decoder may be opened now.
+        has_room: whether the driver has room for it.
+
+    Attributes:
+        drained: how often it was.
+        opened: how many decoders the driver was asked for.
     """
 
     def __init__(
-        self, codec: str, low_latency: bool, surfaces: int, refuse: str | None = None, dpb_size: int | None = None
+        self,
+        codec: str,
+        low_latency: bool,
+        surfaces: int,
+        refuse: str | None = None,
+        dpb_size: int | None = None,
+        has_turn: Callable[[], bool] = lambda: True,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._has_turn, self._has_room, self.room = has_turn, has_room, (0, 0)
+        self._memories: list[tuple[HostMemory, BufferPool[HostSlot]]] = []
+        self._size = (0, 0)
         self._codec, self._low_latency, self._surfaces, self._refuse = codec, low_latency, surfaces, refuse
         self._dpb_size = dpb_size
-        self._buffers: BufferPool[HostSlot] | None = None
-        self._call = self.drained = 0
+        self._call = self.drained = self.opened = 0
         self.closed = False
         self._open()
 
     def make_current(self) -> None:
         """Any thread may use it."""
 
+    def can_begin(self) -> bool:
+        return self.room != (0, 0) or self._has_turn()
+
     def decode(self, address: int, size: int, time: int | None) -> list[LoadablePicture]:
         assert not self.closed
         if self._refuse:
             raise UnsuitableError(self._refuse)
+        if not self.opened and not self._has_room():
+            raise NoRoomError
         self._call += 1
         packet: Packet[Any] = Packet(ctypes.string_at(address, size))
         packet.pts = time
@@ -63,6 +85,10 @@ class FakeSession:
             return self._found(self._context.decode(packet))
         except av.error.FFmpegError:
             return []  # silently, as the GPU does
+        finally:
+            width, height = self._context.width, self._context.height
+            if width > self.room[0] or height > self.room[1]:  # it is opened anew
+                self.room, self.opened = (width, height), self.opened + 1
 
     def drain(self) -> list[LoadablePicture]:
         self._call += 1
@@ -76,17 +102,18 @@ class FakeSession:
         size = self._context.width, self._context.height
         if not all(size):
             return 0
-        return decoder_bytes(self._codec, *size, self._surfaces, low_latency=self._low_latency, dpb_size=self._dpb_size)
+        more = decoder_bytes(self._codec, *self.room, 0, low_latency=self._low_latency, dpb_size=self._dpb_size)
+        return more + self._surfaces * picture_bytes(*size)
 
     @property
     def all_free(self) -> bool:
-        return self._buffers is None or self._buffers.all_free
+        return all(buffers.all_free for _, buffers in self._memories)
 
     def close(self) -> None:
         assert self.all_free
         self.closed = True
-        if self._buffers:
-            self._memory.close()
+        for memory, _ in self._memories:
+            memory.close()
 
     def _open(self) -> None:
         self._context: Any = CodecContext.create(self._codec, "r")
@@ -100,11 +127,13 @@ class FakeSession:
         assert call == self._call, "the picture is overwritten by now"
         width, height = frame.width, frame.height
         size = width * height * 3 // 2
-        if self._buffers is None:
-            self._memory = HostMemory(size * self._surfaces)
-            self._buffers = BufferPool([HostSlot(self._memory, size * number) for number in range(self._surfaces)])
-        lease = self._buffers.acquire()
-        luma = self._memory.pointer + lease.slot.offset
+        if self._size != (width, height):
+            self._size, memory = (width, height), HostMemory(size * self._surfaces)
+            slots = [HostSlot(memory, size * number) for number in range(self._surfaces)]
+            self._memories.append((memory, BufferPool(slots)))
+        memory, buffers = self._memories[-1]
+        lease = buffers.acquire()
+        luma = memory.pointer + lease.slot.offset
         view(luma, (height * 3 // 2, width))[:] = frame.to_ndarray(format="nv12")
         return DeviceImage(luma, luma + width * height, width, width, height, bt709, full_range, 0, lease)
 
@@ -138,7 +167,11 @@ class FakeTarget:
 
 
 class FakeGpu:
-    """A pool of fake sessions, which tests can inspect; see `daemon.sources.nvdec.port.DecoderDevice`."""
+    """A pool of fake sessions, which tests can inspect; see `daemon.sources.nvdec.port.DecoderDevice`.
+
+    Args:
+        room: decoders that the driver takes, None for no limit.
+    """
 
     threads = 4
 
@@ -150,12 +183,21 @@ class FakeGpu:
         capability: Capability = CAPABILITY,
         full: bool = False,
         dpb_size: int | None = None,
+        has_turn: Callable[[], bool] = lambda: True,
+        clock: Clock | None = None,
+        room: int | None = None,
     ) -> None:
+        self._has_turn, self._room = has_turn, room
         self._full, self._dpb_size = full, dpb_size
         self.sessions: deque[FakeSession] = deque()
         self.surfaces, self._refuse = surfaces, refuse
         self.targets: list[FakeTarget] = []
-        self.pool = NvdecPool(capability, self, limit)
+        self.pool = NvdecPool(capability, self, limit, clock)
+
+    @property
+    def opened(self) -> int:
+        """How many decoders the driver was asked for."""
+        return sum(session.opened for session in self.sessions)
 
     def make_current(self) -> None:
         """Any thread may use it."""
@@ -164,8 +206,13 @@ class FakeGpu:
         """Nothing is held."""
 
     def open_session(self, codec: str, low_latency: bool) -> FakeSession:
-        self.sessions.append(FakeSession(codec, low_latency, self.surfaces, self._refuse, self._dpb_size))
+        more = self._refuse, self._dpb_size, self._has_turn, self._has_room
+        made = FakeSession(codec, low_latency, self.surfaces, *more)
+        self.sessions.append(made)
         return self.sessions[-1]
+
+    def _has_room(self) -> bool:
+        return self._room is None or sum(not row.closed and row.opened > 0 for row in self.sessions) < self._room
 
     def open_target(self, width: int, height: int) -> FakeTarget:
         if self._full:

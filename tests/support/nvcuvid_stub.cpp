@@ -20,7 +20,8 @@
 #include <ffnvcodec/dynlink_nvcuvid.h>
 
 extern "C" {
-int refusal = 0; // what making a decoder comes to
+int refusal = 0;           // what making a decoder comes to
+int refusal_of_change = 0; // and changing one
 }
 
 namespace {
@@ -60,8 +61,12 @@ void note_opening(const std::string &file) {
     unlink(mark.c_str());
 }
 
+thread_local bool in_sequence = false; // within the callback
+
 struct Decoder {
     unsigned rows;
+    unsigned long width_max, height_max, surfaces;
+    std::atomic<int> mapped = 0;
     int asked[64] = {}, count[64] = {};
     char kind[64] = {};
 };
@@ -112,13 +117,16 @@ CUresult cuvidParseVideoData(CUvideoparser handle, CUVIDSOURCEDATAPACKET *packet
         format.bit_depth_luma_minus8 = form == 't' ? 2 : 0;
         format.coded_width = form == 'w' ? 640 : 1920, format.coded_height = 1088;
         format.display_area.left = 8, format.display_area.top = 4;
-        format.display_area.right = 1911, format.display_area.bottom = 1081; // odd: 1903x1077
+        format.display_area.right = form == 'w' ? 632 : 1911, format.display_area.bottom = 1081; // odd: 1903x1077
         if (!form) {
             format.coded_width = 320, format.coded_height = 192;
             format.display_area.left = format.display_area.top = 0;
             format.display_area.right = 320, format.display_area.bottom = 192;
         }
+        in_sequence = true;
         parser.surfaces = parser.wanted.pfnSequenceCallback(parser.wanted.pUserData, &format);
+        in_sequence = false;
+        parser.next %= parser.surfaces ? parser.surfaces : 1;
         if (!parser.surfaces) { // a parser that goes on nevertheless
             CUVIDPICPARAMS picture = {};
             picture.pBitstreamData = packet->payload;
@@ -162,23 +170,34 @@ CUresult cuvidCreateDecoder(CUvideodecoder *decoder, CUVIDDECODECREATEINFO *want
          << " surfaces " << wanted->ulNumDecodeSurfaces << "+" << wanted->ulNumOutputSurfaces << " chroma "
          << wanted->ChromaFormat << " depth " << wanted->bitDepthMinus8 << " output " << wanted->OutputFormat
          << " deinterlace " << wanted->DeinterlaceMode << " flags " << wanted->ulCreationFlags << "\n";
-    *decoder = reinterpret_cast<CUvideodecoder>(new Decoder{static_cast<unsigned>(wanted->ulTargetHeight * 3 / 2)});
+    *decoder = reinterpret_cast<CUvideodecoder>(new Decoder{static_cast<unsigned>(wanted->ulTargetHeight * 3 / 2),
+                                                            wanted->ulMaxWidth, wanted->ulMaxHeight,
+                                                            wanted->ulNumDecodeSurfaces});
     ++alive;
     return CUDA_SUCCESS;
 }
 
 CUresult cuvidReconfigureDecoder(CUvideodecoder handle, CUVIDRECONFIGUREDECODERINFO *wanted) {
+    auto &decoder = *reinterpret_cast<Decoder *>(handle);
     std::lock_guard guard(lock);
-    said << "change to " << wanted->ulWidth << "x" << wanted->ulHeight << " as " << wanted->ulTargetWidth << "x"
-         << wanted->ulTargetHeight << " surfaces " << wanted->ulNumDecodeSurfaces << "\n";
-    reinterpret_cast<Decoder *>(handle)->rows = static_cast<unsigned>(wanted->ulTargetHeight * 3 / 2);
+    said << "change to " << wanted->ulWidth << "x" << wanted->ulHeight << " shown " << wanted->display_area.left << ","
+         << wanted->display_area.top << "," << wanted->display_area.right << "," << wanted->display_area.bottom << " as "
+         << wanted->ulTargetWidth << "x" << wanted->ulTargetHeight << " surfaces " << wanted->ulNumDecodeSurfaces << "\n";
+    if (refusal_of_change)
+        return static_cast<CUresult>(refusal_of_change);
+    if (!in_sequence || decoder.mapped || wanted->ulWidth > decoder.width_max || wanted->ulHeight > decoder.height_max ||
+        wanted->ulNumDecodeSurfaces > decoder.surfaces)
+        return REFUSED;
+    decoder.rows = static_cast<unsigned>(wanted->ulTargetHeight * 3 / 2);
     return CUDA_SUCCESS;
 }
 
-CUresult cuvidDestroyDecoder(CUvideodecoder decoder) {
-    delete reinterpret_cast<Decoder *>(decoder);
+CUresult cuvidDestroyDecoder(CUvideodecoder handle) {
+    auto decoder = reinterpret_cast<Decoder *>(handle);
+    const bool is_free = decoder->mapped == 0;
+    delete decoder;
     --alive;
-    return mapped ? REFUSED : CUDA_SUCCESS;
+    return is_free ? CUDA_SUCCESS : REFUSED;
 }
 
 CUresult cuvidDecodePicture(CUvideodecoder handle, CUVIDPICPARAMS *picture) {
@@ -214,16 +233,16 @@ CUresult cuvidMapVideoFrame64(
     said << "map " << index << " progressive " << wanted->progressive_frame << " stream "
          << reinterpret_cast<long>(wanted->output_stream) << "\n";
     *pointer = reinterpret_cast<unsigned long long>(memory), *pitch = PITCH;
-    ++mapped;
+    ++mapped, ++decoder.mapped;
     return CUDA_SUCCESS;
 }
 
-CUresult cuvidUnmapVideoFrame64(CUvideodecoder, unsigned long long pointer) {
+CUresult cuvidUnmapVideoFrame64(CUvideodecoder handle, unsigned long long pointer) {
     auto memory = reinterpret_cast<unsigned char *>(pointer);
     unsigned rows;
     memcpy(&rows, memory - sizeof rows, sizeof rows);
     memset(memory, GONE, rows * PITCH);
-    --mapped;
+    --mapped, --reinterpret_cast<Decoder *>(handle)->mapped;
     std::lock_guard guard(lock);
     gone.push_back(memory - sizeof rows);
     if (gone.size() > 32) {

@@ -262,6 +262,7 @@ class _CaptureProcess:
 
     def _housekeeping(self, now: int) -> None:
         """Housekeeping."""
+        self._decoder_pool.tidy()
         self._sender.housekeeping()
         for number, capture in [*self._captures.items()]:
             if capture.ended:

@@ -14,14 +14,14 @@ from av.video.stream import VideoStream
 from daemon.errors import DecodeError
 from daemon.sources.bitstream import Bitstream, head
 from daemon.sources.decode import NVDEC, DecodedPicture, UnsuitableError, pixel_format
-from daemon.sources.nvdec.port import DecoderSession, LoadablePicture, SessionKey, SessionPool
+from daemon.sources.nvdec.port import DecoderSession, LoadablePicture, NoRoomError, SessionKey, SessionPool
 
 _BT709 = 1  # AVCOL_SPC_BT709; everything else is BT.601, as in FFmpeg's own conversion
 _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
 
 
 class NvdecDecoder:
-    """See `daemon.sources.decode.Decoder`. Each set of stream parameters has a session of its own."""
+    """See `daemon.sources.decode.Decoder`."""
 
     name = NVDEC
 
@@ -29,13 +29,15 @@ class NvdecDecoder:
         self._pool, self._codec, self._cost, self._low_latency = pool, codec, cost, low_latency
         self._session: DecoderSession | None = None
         self._key: SessionKey | None = None
-        self._cost_is_known = False  # the session's own figure, not the estimate
+        self._has_begun = False  # the session has a decoder for this stream, and `_cost` is its own figure
         # Drained sessions whose last pictures may still be loaded.
         self._retired: list[tuple[SessionKey, int, DecoderSession]] = []
         self._closed = False
+        self.is_waiting = False
 
     def begin(self, stream: VideoStream) -> None:
         context = stream.codec_context
+        self._size = context.width, context.height
         extradata = context.extradata or b""
         self._bitstream = Bitstream(self._codec, extradata)
         # A camera may send its parameter sets in the stream's description only.
@@ -43,6 +45,9 @@ class NvdecDecoder:
         self._time_base = stream.time_base
         full = context.color_range == _FULL_RANGE or (pixel_format(stream) or "").startswith("yuvj")
         self._colour = (context.colorspace == _BT709, full)
+
+    def can_begin(self) -> bool:
+        return self._session is None or self._session.can_begin()
 
     def decode(self, packet: Packet[Any]) -> Sequence[DecodedPicture]:
         if self._retired:
@@ -55,21 +60,21 @@ class NvdecDecoder:
         if bitstream.has_lengths:
             data = bitstream.to_annex_b(view, key=is_key)
         elif self._parameters:
-            data, self._parameters = bytearray(self._parameters + bytes(view)), b""
+            data = bytearray(self._parameters + bytes(view))
         parameters = bitstream.parameters((data or bytes(view)) if is_key else head(data or view))
         pictures = self._change(parameters) if parameters and (self._key is None or self._key[2] != parameters) else []
-        if self._session is None:
+        session = self._session
+        if session is None:
             raise DecodeError("the stream's parameters have not come yet")
-        try:
-            if data is None:
-                found = self._session.decode(packet.buffer_ptr, size, packet.pts)
-            else:
-                found = self._session.decode(ctypes.addressof(ctypes.c_char.from_buffer(data)), len(data), packet.pts)
-            if not self._cost_is_known:
-                self._update_cost(self._session.memory_bytes)
-        except UnsuitableError:
-            self._discard()
-            raise
+        if not self._has_begun and self._low_latency:
+            self.is_waiting = not session.can_begin()
+            if self.is_waiting:
+                return pictures
+        self._parameters = b""
+        if data is None:
+            found = self._decode(packet.buffer_ptr, size, packet.pts)
+        else:
+            found = self._decode(ctypes.addressof(ctypes.c_char.from_buffer(data)), len(data), packet.pts)
         return pictures + self._decoded(found) if pictures else self._decoded(found)
 
     def close(self) -> None:
@@ -87,17 +92,46 @@ class NvdecDecoder:
         base, colour = self._time_base, self._colour
         return [DecodedPicture(time, base, partial(load, *colour)) for load, time in found]
 
+    def _decode(self, address: int, size: int, time: int | None) -> list[LoadablePicture]:
+        """Decode by the session; where the GPU has no room for its decoder, in place of one that is idle."""
+        while session := self._session:
+            try:
+                found = session.decode(address, size, time)
+                if not self._has_begun:
+                    self._update_cost(session.memory_bytes)
+                return found
+            except NoRoomError:
+                key = self._key
+                self._discard()
+                if key is None or not self._pool.make_room():
+                    raise
+                self._take(key)
+            except UnsuitableError:
+                self._discard()
+                raise
+        return []
+
     def _change(self, parameters: bytes) -> list[DecodedPicture]:
-        """Take a session for new parameters; returns the pictures left in the previous session."""
-        pictures = self._retire()
-        self._key = (self._codec, self._low_latency, parameters)
-        self._session, self._cost_is_known = self._pool.acquire(self._key, self._cost), False
+        """Be ready for new parameters; returns the pictures left in the previous session."""
+        key = (self._codec, self._low_latency, parameters)
+        pictures = self._drain() if self._has_begun else []
+        if self._session and self._key and pictures:  # they are loaded from it
+            self._retired.append((self._key, self._cost, self._session))
+            self._session = None
+        if self._session:
+            self._key, self._has_begun = key, False
+        else:
+            self._take(key)
         return pictures
+
+    def _take(self, key: SessionKey) -> None:
+        self._session, self._has_begun = self._pool.acquire(key, self._cost, self._size), False
+        self._key = key
 
     def _update_cost(self, memory_bytes: int) -> None:
         """Replace the estimated cost by the session's own figure, once the stream's parameters are known."""
-        self._cost_is_known = memory_bytes > 0
-        if self._cost_is_known and memory_bytes != self._cost:
+        self._has_begun = memory_bytes > 0
+        if self._has_begun and memory_bytes != self._cost:
             self._pool.change_cost(self._cost, memory_bytes)
             self._cost = memory_bytes
 

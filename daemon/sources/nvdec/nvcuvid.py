@@ -15,9 +15,12 @@ from ctypes import byref, c_ubyte, c_uint, c_ulonglong, c_void_p
 from functools import cache
 from typing import Any
 
+import structlog
+
 from daemon.sources.nvdec.nvcuvid_structs import (
     Callback,
     Caps,
+    ChangeParameters,
     DecoderParameters,
     DecodeStatus,
     DisplayInfo,
@@ -28,6 +31,7 @@ from daemon.sources.nvdec.nvcuvid_structs import (
     ShortArea,
 )
 
+log = structlog.get_logger(__name__)
 CODECS = {"h264": 4, "mjpeg": 5, "hevc": 8, "vp9": 10, "av1": 11}
 _NV12, _WEAVE, _DEDICATED, _420 = 0, 0, 4, 1
 _END_OF_STREAM, _HAS_TIME, _END_OF_PICTURE = 0x01, 0x02, 0x08
@@ -82,7 +86,9 @@ class StreamDecoder:
 
     Attributes:
         size: width and height, pixels; 0 until the stream's parameters are known.
-        dpb_size: pictures in the decoder's picture buffer; 0 until then.
+        dpb_size: pictures in the stream's picture buffer; 0 until then.
+        room: coded width and height, and pictures of a stream's buffer, for which the decoder was made; 0 until then.
+            Each stream that fits is decoded without making another, which takes 50 ms.
     """
 
     def __init__(
@@ -93,10 +99,11 @@ class StreamDecoder:
         low_latency: bool,
         turn: Enter | None = None,
     ) -> None:
-        self.size, self.dpb_size = (0, 0), 0
+        self.size, self.dpb_size, self.room = (0, 0), 0, (0, 0, 0)
         self._library, self._parser, self._decoder = _library(), c_void_p(), c_void_p()
         self._reports_status = codec in _REPORTS_STATUS
         self._layout: tuple[int, ...] = ()
+        self._is_empty = True  # no picture of the stream has come since it began
         self._displayed: list[DisplayedPicture] = []
         self._error: Exception | None = None
         # The library keeps the callbacks' addresses. The structs are reused for every picture.
@@ -120,8 +127,11 @@ class StreamDecoder:
         return self._parse(address, size, _END_OF_PICTURE | _HAS_TIME)
 
     def drain(self) -> list[DisplayedPicture]:
-        """The pictures not displayed yet. The next packet begins a new stream. Raises as `parse`."""
-        return self._parse(0, 0, _END_OF_STREAM)
+        """The pictures not displayed yet. The next packet begins a new stream, of which every picture must be unmapped
+        before. Raises as `parse`."""
+        shown = self._parse(0, 0, _END_OF_STREAM)
+        self._is_empty = True
+        return shown
 
     def is_done(self, number: int) -> bool:
         """Whether a picture is decoded. True for codecs without a status: `map` waits for their pictures."""
@@ -129,6 +139,11 @@ class StreamDecoder:
             return True
         _checked("cuvidGetDecodeStatus", self._library.cuvidGetDecodeStatus(self._decoder, number, byref(self._status)))
         return bool(self._status.status != _IN_PROGRESS)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the driver has made a decoder; the first picture needs one."""
+        return bool(self._decoder)
 
     @property
     def found_errors(self) -> bool:
@@ -177,18 +192,58 @@ class StreamDecoder:
             if not self._decoder:
                 self._make(found)
             elif found.layout != self._layout:
-                raise NvdecError("the picture format changed where no parameters were seen")
+                if not self._is_empty:
+                    raise NvdecError("the picture format changed where no parameters were seen")
+                self._change(found)
         except Exception as error:  # noqa: BLE001 - no exception may cross C
             self._error = error
             return 0
         return self.dpb_size + self._delay
 
-    def _make(self, found: Format) -> None:
-        if found.chroma != _420 or found.luma_depth_minus_8 or found.chroma_depth_minus_8:
-            raise NvdecError("only 8-bit 4:2:0 is decoded")
+    def _change(self, found: Format) -> None:
+        """Decode another stream from now on: by the same decoder, if it has room."""
+        _check_supported(found)
+        width, height, dpb_size = self.room
+        fits = found.coded_width <= width and found.coded_height <= height and found.surfaces_min <= dpb_size
+        if fits and found.layout[:-1] == self._layout[:-1]:  # of another buffer alone
+            self._note(found)
+        elif not (fits and self._changes(found)):
+            decoder, self._decoder = self._decoder, c_void_p()
+            self._library.cuvidDestroyDecoder(decoder)
+            self._make(found)
+
+    def _changes(self, found: Format) -> bool:
+        """Whether the driver changes the decoder to another format.
+
+        Raises:
+            NvdecError: the process cannot use the GPU any more.
+        """
+        (width, height), area = found.size, _area(found)
+        wanted = ChangeParameters(
+            width=found.coded_width,
+            height=found.coded_height,
+            target_width=width,
+            target_height=height,
+            surfaces=self.room[2] + self._delay,
+            area=area,
+        )
+        code = self._library.cuvidReconfigureDecoder(self._decoder, byref(wanted))
+        if code in _STICKY:
+            raise NvdecError("cuvidReconfigureDecoder", code)
+        if code:
+            _tell_refused(code)
+            return False
+        self._note(found)
+        return True
+
+    def _note(self, found: Format) -> None:
         self.size, self.dpb_size, self._layout = found.size, max(1, int(found.surfaces_min)), found.layout
+
+    def _make(self, found: Format) -> None:
+        _check_supported(found)
+        self._note(found)
+        self.room = found.coded_width, found.coded_height, self.dpb_size
         width, height = found.size
-        area = found.area
         wanted = DecoderParameters(
             width=found.coded_width,
             height=found.coded_height,
@@ -199,7 +254,7 @@ class StreamDecoder:
             chroma=found.chroma,
             depth_minus_8=found.luma_depth_minus_8,
             flags=_DEDICATED,
-            area=ShortArea(area.left, area.top, area.left + width, area.top + height),
+            area=_area(found),
             format=_NV12,
             deinterlace=_WEAVE,
             target_width=width,
@@ -213,6 +268,7 @@ class StreamDecoder:
     def _on_decode(self, _: Any, where: int) -> int:
         if self._error or not self._decoder:  # after a format change the driver may crash
             return 0
+        self._is_empty = False
         if code := self._library.cuvidDecodePicture(self._decoder, c_void_p(where)):
             self._error = NvdecError("cuvidDecodePicture", code)
         return int(not code)
@@ -223,6 +279,23 @@ class StreamDecoder:
             time = shown.time
             self._displayed.append((shown.index, None if time == _NO_TIME else time))
         return 1
+
+
+def _check_supported(found: Format) -> None:
+    if found.chroma != _420 or found.luma_depth_minus_8 or found.chroma_depth_minus_8:
+        raise NvdecError("only 8-bit 4:2:0 is decoded")
+
+
+def _area(found: Format) -> ShortArea:
+    """The part of a picture that is shown."""
+    (width, height), area = found.size, found.area
+    return ShortArea(area.left, area.top, area.left + width, area.top + height)
+
+
+@cache
+def _tell_refused(code: int) -> None:
+    """Once in a process."""
+    log.warning("the driver changes no decoder to another size: new ones are made", error=code)
 
 
 @cache

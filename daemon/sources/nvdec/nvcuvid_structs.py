@@ -64,7 +64,7 @@ class Format(ctypes.Structure):
 
     @property
     def layout(self) -> tuple[int, ...]:
-        """The parameters that an existing decoder cannot change."""
+        """The parameters that a decoder was made for, or changed to; the last is the number of pictures."""
         return self.coded_width, self.coded_height, self.area.left, self.area.top, *self.size, self.surfaces_min
 
 
@@ -131,6 +131,22 @@ class DecoderParameters(ctypes.Structure):
         ("lock", c_void_p),
         ("target", ShortArea),
         ("_2", c_ulong * 5),
+    )
+
+
+class ChangeParameters(ctypes.Structure):
+    """CUVIDRECONFIGUREDECODERINFO."""
+
+    _fields_ = (
+        ("width", c_uint),
+        ("height", c_uint),
+        ("target_width", c_uint),
+        ("target_height", c_uint),
+        ("surfaces", c_uint),
+        ("_1", c_uint * 12),
+        ("area", ShortArea),
+        ("target", ShortArea),
+        ("_2", c_uint * 11),
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 from av.video.stream import VideoStream
 
+from daemon.clock import Clock, SystemClock
 from daemon.sources.decode import Decoder, SoftwareDecoder, UnsuitableError, pixel_format
 from daemon.sources.nvdec.capability import Capability
 from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
@@ -16,20 +18,36 @@ from daemon.sources.nvdec.port import DecoderDevice, DecoderSession, PictureOwne
 from daemon.sources.nvdec.upload import UploadingDecoder
 
 log = structlog.get_logger(__name__)
+_IDLE_NS = 120_000_000_000  # longer than any camera is away that has only lost its connection
+
+
+class _Idle(NamedTuple):
+    """A session that no decoder has, its bytes, and since when."""
+
+    key: SessionKey
+    cost: int
+    session: DecoderSession
+    since_ns: int
 
 
 class NvdecPool:
     """Implements `daemon.sources.decode.DecoderPool`; safe to use from every thread.
+
+    A session that a source has left serves the next one of its codec whose pictures are not larger. So a source that
+    connects again, and one that takes the place of another, open no decoder.
 
     Args:
         device: closed with the pool.
         limit: bytes of the GPU's memory for all sessions, None for no limit.
     """
 
-    def __init__(self, capability: Capability, device: DecoderDevice, limit: int | None = None) -> None:
+    def __init__(
+        self, capability: Capability, device: DecoderDevice, limit: int | None = None, clock: Clock | None = None
+    ) -> None:
         self.capability, self._device, self._limit = capability, device, limit
+        self._now = (clock or SystemClock()).monotonic_ns
         self.threads, self.make_current = device.threads, device.make_current
-        self._idle: list[tuple[SessionKey, int, DecoderSession]] = []  # the longest idle first
+        self._idle: list[_Idle] = []  # the longest idle first
         self._closing: list[PictureOwner] = []  # closed once their surfaces are returned
         self._reserved: list[int] = []  # bytes of each decoder
         self._taken: list[int] = []  # bytes of each session in use
@@ -61,20 +79,22 @@ class NvdecPool:
             return SoftwareDecoder()
         return UploadingDecoder(max_bytes, self._device.open_target, self._close_when_free, partial(self.release, cost))
 
-    def acquire(self, key: SessionKey, cost: int) -> DecoderSession:
+    def acquire(self, key: SessionKey, cost: int, size: tuple[int, int]) -> DecoderSession:
         """An idle session, or a new one, bound to the calling thread.
+
+        Args:
+            size: width and height of the pictures as far as they are known, 0 otherwise.
 
         Raises:
             UnsuitableError: the driver refuses a new session.
         """
         with self._lock:
-            found = next((row for row in reversed(self._idle) if row[0] == key), None)
-            if found:
+            if found := self._fitting(key, cost, size):
                 self._idle.remove(found)
             self._taken.append(cost)
         self._trim()
         try:
-            session = found[2] if found else self._device.open_session(key[0], key[1])
+            session = found.session if found else self._device.open_session(key[0], key[1])
         except BaseException:
             with self._lock:
                 self._taken.remove(cost)
@@ -83,11 +103,30 @@ class NvdecPool:
         return session
 
     def put_back(self, key: SessionKey, cost: int, session: DecoderSession) -> None:
-        """Return a drained session; the next decoder with the same key reuses it."""
+        """Return a drained session; the next decoder that it fits reuses it."""
         with self._lock:
             self._taken.remove(cost)
-            self._idle.append((key, cost, session))
+            self._idle.append(_Idle(key, cost, session, self._now()))
         self._trim()
+
+    def make_room(self) -> bool:
+        """Close the session that is idle for the longest time; False if none is."""
+        with self._lock:
+            if not self._idle:
+                return False
+            self._closing.append(self._idle.pop(0).session)
+        self._trim()
+        return True
+
+    def tidy(self) -> None:
+        """See `DecoderPool`."""
+        before = self._now() - _IDLE_NS
+        if self._idle and self._idle[0].since_ns < before:  # no lock: it is looked at again
+            with self._lock:
+                if self._idle and self._idle[0].since_ns < before:
+                    self._closing.append(self._idle.pop(0).session)
+        if self._closing:
+            self._trim()
 
     def discard(self, cost: int, session: DecoderSession) -> None:
         """Close a session that failed."""
@@ -156,11 +195,27 @@ class NvdecPool:
                 len(self._idle) + len(self._taken) > self._peak
                 or (self._limit is not None and sum(self._taken) + self._idle_bytes() > self._limit)
             ):
-                self._closing.append(self._idle.pop(0)[2])
+                self._closing.append(self._idle.pop(0).session)
             closing = [session for session in self._closing if session.all_free]
             self._closing = [session for session in self._closing if session not in closing]
         for session in closing:
             session.close()
 
     def _idle_bytes(self) -> int:
-        return sum(cost for _, cost, _ in self._idle)
+        return sum(row.cost for row in self._idle)
+
+    def _fitting(self, key: SessionKey, cost: int, size: tuple[int, int]) -> _Idle | None:
+        """The idle session that serves a stream best: one of the same parameters, or the smallest that has
+        room. Requires the lock."""
+        same = next((row for row in reversed(self._idle) if row.key == key), None)
+        if same or not all(size):
+            return same
+        limit, taken = self._limit, sum(self._reserved)
+
+        def fits(row: _Idle) -> bool:
+            width, height = row.session.room
+            has_room = width >= size[0] and height >= size[1]
+            is_allowed = limit is None or taken - cost + row.cost <= limit
+            return row.key[:2] == key[:2] and has_room and is_allowed
+
+        return min(filter(fits, reversed(self._idle)), key=lambda row: row.cost, default=None)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from av.video.frame import VideoFrame
 
+from daemon.sources.decode import UnsuitableError
 from detectors.port import DeviceImage
 
 Load = Callable[[bool, bool], DeviceImage]
@@ -17,7 +18,15 @@ LoadablePicture = tuple[Load, "int | None"]
 """A picture in display order, and the time of its packet."""
 
 SessionKey = tuple[str, bool, bytes]
-"""Codec, low latency, parameter sets. Sessions with equal keys are interchangeable."""
+"""Codec, low latency, parameter sets. Sessions with equal keys are interchangeable. One of other parameter sets serves
+them, too, and fast if it has room for them."""
+
+
+class NoRoomError(UnsuitableError):
+    """The GPU has no room for another decoder."""
+
+    def __init__(self) -> None:
+        super().__init__("the GPU has no room for another decoder session")
 
 
 class DecoderSession(Protocol):
@@ -25,6 +34,11 @@ class DecoderSession(Protocol):
 
     def make_current(self) -> None:
         """Bind the calling thread to the session's GPU."""
+        ...
+
+    def can_begin(self) -> bool:
+        """Whether `decode` needs no other's turn: the driver opens decoders one by one. A turn that is found is kept
+        until the next `decode` or `drain`."""
         ...
 
     def decode(self, address: int, size: int, time: int | None) -> list[LoadablePicture]:
@@ -35,12 +49,19 @@ class DecoderSession(Protocol):
 
         Raises:
             UnsuitableError: the session cannot decode this stream and must not be used again.
+            NoRoomError: likewise, because the GPU is full.
         """
         ...
 
     def drain(self) -> list[LoadablePicture]:
-        """The pictures still in the decoder. The session is then ready for a new stream with the same parameters.
-        Raises as `decode`."""
+        """The pictures still in the decoder. The session is then ready for a new stream of the same codec, once these
+        have been loaded. Raises as `decode`."""
+        ...
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Width and height of the largest pictures for which another decoder need not be opened; 0 until the stream's
+        parameters are known."""
         ...
 
     @property
@@ -111,7 +132,8 @@ class DecoderDevice(Protocol):
 class SessionPool(Protocol):
     """Lends sessions to decoders; see `daemon.sources.nvdec.pool.NvdecPool`."""
 
-    def acquire(self, key: SessionKey, cost: int) -> DecoderSession: ...
+    def acquire(self, key: SessionKey, cost: int, size: tuple[int, int]) -> DecoderSession: ...
+    def make_room(self) -> bool: ...
     def put_back(self, key: SessionKey, cost: int, session: DecoderSession) -> None: ...
     def discard(self, cost: int, session: DecoderSession) -> None: ...
     def change_cost(self, old: int, new: int) -> None: ...

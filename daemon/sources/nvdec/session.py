@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from math import ceil
 from time import perf_counter, sleep
@@ -14,9 +14,9 @@ import msgspec
 from daemon.errors import DecodeError, PoisonedError
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec.capability import Capability, SizeLimits
-from daemon.sources.nvdec.costs import decoder_bytes
+from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
 from daemon.sources.nvdec.nvcuvid import CODECS, OUT_OF_MEMORY, DisplayedPicture, NvdecError, StreamDecoder, caps
-from daemon.sources.nvdec.port import LoadablePicture
+from daemon.sources.nvdec.port import LoadablePicture, NoRoomError
 from daemon.sources.nvdec.surfaces import Surface, Surfaces
 from daemon.system.turns import Turns
 from detectors.cuda import CudaError, Device, DeviceBuffer, SharedBuffer, Stream
@@ -89,24 +89,37 @@ class NvdecSession:
         self._engines, self._surface_count = engines, surfaces
         self._codec, self._low_latency = codec, low_latency
         self._surfaces: Surfaces | None = None
+        self._left: list[Surfaces] = []  # of another size, whose pictures may still be in use
         self._mapped: deque[tuple[int, Surface]] = deque()
+        self._turn: AbstractContextManager[bool] | None = None  # taken before it is needed
+        self._is_drained = False
         self._pause_s, self._begun = 0.0, 0.0
         self._max_pause_s = _MAX_PAUSE_S if low_latency else 0.0
         self._closed = False
         with ExitStack() as undo:
             self._stream = Stream()
             undo.callback(self._stream.close)
-            self._decoder = StreamDecoder(codec, self._stream.handle, low_latency=low_latency, turn=engines.turns.taken)
+            self._decoder = StreamDecoder(codec, self._stream.handle, low_latency=low_latency, turn=self._taken_turn)
             undo.pop_all()
 
     def make_current(self) -> None:
         self._engines.device.make_current()
 
+    def can_begin(self) -> bool:
+        if not (self._decoder.is_made or self._turn):
+            self._turn = self._engines.turns.taken_if_free()
+        return self._decoder.is_made or self._turn is not None
+
     def decode(self, address: int, size: int, time: int | None) -> list[LoadablePicture]:
         try:
+            if self._is_drained:  # the next stream may change the decoder
+                self._is_drained = False
+                self._unmap_all()
             found = self._decoder.parse(address, size, time)
-        except NvdecError as error:
+        except (CudaError, NvdecError) as error:
             raise _unsuitable(error) from error
+        finally:
+            self._leave_turn()
         self._begun = perf_counter()  # after the first call, which creates the decoder and may wait for others
         return self._loadable(found)
 
@@ -116,6 +129,8 @@ class NvdecSession:
         return self.decode(packet.buffer_ptr, packet.buffer_size, None)
 
     def drain(self) -> list[LoadablePicture]:
+        self._leave_turn()
+        self._is_drained = True
         try:
             return self._loadable(self._decoder.drain())
         except NvdecError as error:
@@ -126,35 +141,48 @@ class NvdecSession:
 
     @property
     def memory_bytes(self) -> int:
-        decoder = self._decoder
-        if not decoder.dpb_size:
+        width, height, dpb_size = self._decoder.room
+        if not dpb_size:
             return 0
-        return decoder_bytes(
-            self._codec, *decoder.size, self._surface_count, low_latency=self._low_latency, dpb_size=decoder.dpb_size
-        )
+        decoder = decoder_bytes(self._codec, width, height, 0, low_latency=self._low_latency, dpb_size=dpb_size)
+        return decoder + self._surface_count * picture_bytes(*self._decoder.size)
+
+    @property
+    def room(self) -> tuple[int, int]:
+        return self._decoder.room[:2]
 
     @property
     def all_free(self) -> bool:
-        return self._surfaces is None or self._surfaces.all_free
+        return all(surfaces.all_free for surfaces in (self._surfaces, *self._left) if surfaces)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        self._leave_turn()
         self._engines.device.make_current()
-        self._stream.synchronize()
-        while self._mapped:
-            self._decoder.unmap(self._mapped.popleft()[0])
+        self._unmap_all()
         self._decoder.close()
-        if self._surfaces:
-            self._surfaces.close()
+        for surfaces in (self._surfaces, *self._left):
+            if surfaces:
+                surfaces.close()
         self._stream.close()
+
+    def _taken_turn(self) -> AbstractContextManager[bool]:
+        """The turn that was taken before, or the wait for one."""
+        turn, self._turn = self._turn, None
+        return turn or self._engines.turns.taken()
+
+    def _leave_turn(self) -> None:
+        if self._turn:
+            with self._taken_turn():
+                pass
 
     def _load(self, number: int, bt709: bool, full_range: bool) -> DeviceImage:
         try:
             self._wait_for(number)
             corrupt = self._decoder.found_errors
-            surfaces = self._surfaces or self._make_surfaces()
+            surfaces = self._fitting_surfaces()
             lease = surfaces.acquire()
             surface = lease.slot
             self._unmap_copied()
@@ -194,11 +222,29 @@ class NvdecSession:
                 self._stream.synchronize()
             self._decoder.unmap(pointer)
 
-    def _make_surfaces(self) -> Surfaces:
-        """Allocate the surfaces with the first picture, when its size is known."""
-        width, height = self._decoder.size
+    def _unmap_all(self) -> None:
+        if self._mapped:
+            self._stream.synchronize()
+        while self._mapped:
+            self._decoder.unmap(self._mapped.popleft()[0])
+
+    def _fitting_surfaces(self) -> Surfaces:
+        """Those of the stream's size, which is known with the first picture."""
+        width, height = size = self._decoder.size
+        if self._surfaces and self._surfaces.size == size:
+            return self._surfaces
+        if self._surfaces:
+            self._left.append(self._surfaces)
+            self._surfaces = None
+        self._close_left()
         self._surfaces = Surfaces(self._engines.memory, self._surface_count, width, height)
         return self._surfaces
+
+    def _close_left(self) -> None:
+        """Close surfaces of other sizes that nobody uses any more."""
+        for surfaces in [surfaces for surfaces in self._left if surfaces.all_free]:
+            self._left.remove(surfaces)
+            surfaces.close()
 
 
 def _decode_error(error: CudaError | NvdecError) -> DecodeError | PoisonedError:
@@ -206,9 +252,9 @@ def _decode_error(error: CudaError | NvdecError) -> DecodeError | PoisonedError:
     return PoisonedError(str(error)) if error.sticky else DecodeError(str(error))
 
 
-def _unsuitable(error: NvdecError) -> UnsuitableError | PoisonedError:
+def _unsuitable(error: CudaError | NvdecError) -> UnsuitableError | PoisonedError:
     if error.sticky:
         return PoisonedError(str(error))
-    if error.code == OUT_OF_MEMORY:
-        return UnsuitableError("the GPU has no room for another decoder session")
+    if isinstance(error, NvdecError) and error.code == OUT_OF_MEMORY:
+        return NoRoomError()
     return UnsuitableError(f"the GPU's decoder gave up: {error}")

@@ -33,6 +33,7 @@ class Surfaces:
     """A pool of surfaces of one size.
 
     Attributes:
+        size: width and height, pixels.
         pitch: bytes of a row.
         rows: of luma and chroma together.
         bytes: of a picture; chroma follows luma.
@@ -40,7 +41,7 @@ class Surfaces:
     """
 
     def __init__(self, allocate: Allocate, count: int, width: int, height: int) -> None:
-        self._width, self._height = width, height
+        self.size = self._width, self._height = width, height
         self.pitch = -(-width // 2) * 2
         self.rows = height + -(-height // 2)
         self.bytes = self.pitch * self.rows
