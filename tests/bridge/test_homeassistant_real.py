@@ -24,7 +24,7 @@ from lookout.client import Subscriber
 from lookout.messages import Counts, Event
 from tests.bridge.mqtt_deaths import BridgeProcess
 from tests.bridge.told import Kept, Shown, context, delivery, event, repeated, source, tended, tended_for
-from tests.support.daemon import DEMO_MODEL, ROOT, Lookout
+from tests.support.daemon import DEMO_MODEL, ROOT, Lookout, wait_until
 from tests.support.homeassistant import Found, HomeAssistant
 from tests.support.mosquitto import Mosquitto, Reader, retained
 from tests.support.ports import free_port
@@ -90,7 +90,7 @@ class World:
             "home": (self.home.stop, self.home.start),
             "bridge": (self.bridge.kill, self.bridge.start),
             "broker": (self.broker.stop, self.broker.start),
-            "daemon": (self.daemon.stop, self.daemon.restart),
+            "daemon": (self._stop_daemon, self._restart_daemon),
         }
 
     def is_right(self, found: Found, cameras: tuple[str, ...]) -> bool:
@@ -114,6 +114,15 @@ class World:
         self.watch.close()
         self.daemon.close()
         self.broker.__exit__()
+
+    def _stop_daemon(self) -> None:
+        self.daemon.stop()
+        self.watch.inside.clear()
+
+    def _restart_daemon(self) -> None:
+        """Until it has told what each camera sees."""
+        self.daemon.restart()
+        wait_until(lambda: {*self.watch.inside} == {*CAMERAS}, "the daemon is up")
 
     def _is_camera_right(self, found: Found, name: str) -> bool:
         inside = self.watch.inside.get(name, {})
