@@ -18,11 +18,19 @@ class AwayError(LookoutError):
     Args:
         settled: the results of the first deliveries of the batch, as `deliver` returns them.
         retry_in_s: as the server asks for; the usual pause is kept as well. None if it asks for none.
+        longest_s: the pause grows no longer, where nobody is there whom many tries could trouble.
     """
 
-    def __init__(self, reason: str, *, settled: Sequence[str | None] = (), retry_in_s: float | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        settled: Sequence[str | None] = (),
+        retry_in_s: float | None = None,
+        longest_s: float = 60.0,
+    ) -> None:
         super().__init__(reason)
-        self.settled, self.retry_in_s = settled, retry_in_s
+        self.settled, self.retry_in_s, self.longest_s = settled, retry_in_s, longest_s
 
 
 class GoneError(LookoutError):

@@ -35,7 +35,7 @@ _PICTURED = 1  # likewise, where each waits for its picture: the next one would 
 _PER_S, _BURST = 200, 1000  # records
 _PICTURE_S = 1.0
 _IDLE_S = 0.2
-_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
+_PAUSE_S, _LONGEST_S = 1.0, 60.0
 _JITTER = 0.2
 _INTERRUPT_S = 0.5
 # Of records that are older, so many or more are one message.
@@ -180,6 +180,7 @@ class Target(threading.Thread):
     def run(self) -> None:
         while not self._ending.is_set:
             retry_in_s: float | None = None
+            longest_s = _LONGEST_S
             try:
                 self._connect_and_serve()
                 return
@@ -187,17 +188,18 @@ class Target(threading.Thread):
                 self._change("gone", str(error))
                 return
             except AwayError as error:
-                reason, retry_in_s = str(error), error.retry_in_s
+                reason, retry_in_s, longest_s = str(error), error.retry_in_s, error.longest_s
             except (ConfigError, sqlite3.Error, DamagedError) as error:
                 reason = str(error)
             except Exception as error:
                 log.exception("a target failed: it is connected again", target=self.config.name)
                 reason = f"{type(error).__name__}: {error}"
+            self._pause_s = min(longest_s, self._pause_s)
             pause = max(retry_in_s or 0.0, self._pause_s * (1 - _JITTER * random.random()))  # noqa: S311
             self._change("away", reason, pause)
             self._note_oldest()
             self._clock.wait(self._ending, pause)
-            self._pause_s = min(_MAX_PAUSE_S, self._pause_s * 2)
+            self._pause_s = min(longest_s, self._pause_s * 2)
 
     def _connect_and_serve(self) -> None:
         """Until the stop.

@@ -14,14 +14,18 @@ from typing import Any
 import pytest
 import structlog
 
+from daemon.bridge.bridge import Bridge
 from daemon.bridge.port import AwayError
 from daemon.bridge.targets.opening import open_target
+from daemon.clock import Awaited, SystemClock
+from daemon.config.bridge import BridgeConfig
 from daemon.config.load import parse
 from daemon.config.targets import MqttTarget
 from daemon.errors import ConfigError
 from daemon.redact import Secret
 from tests.bridge.told import context, deliveries
 from tests.fleet.etcd_server import Certificates
+from tests.support.daemon import wait_until
 from tests.support.mosquitto import Mosquitto
 from tests.support.ports import free_port
 
@@ -84,6 +88,30 @@ def test_a_password_file_is_read_at_each_connection(tmp_path: Path) -> None:
         assert "s3cret" not in str(caught.value)
         mine.write_text("n3w-s3cret\n")
         tells(given)
+
+
+class _Hasty(SystemClock):
+    """Waits are short; `pauses` has the long ones, as they would have been."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    def wait(self, event: Awaited, seconds: float) -> bool:  # type: ignore[override]
+        if threading.current_thread().name == "target-home" and seconds > 0.5:
+            self.pauses.append(seconds)
+        return event.wait(min(seconds, 0.01))
+
+
+def test_a_broker_that_is_away_is_tried_each_few_seconds_however_long(tmp_path: Path) -> None:
+    """So states are right again soon after it is back."""
+    clock, away = _Hasty(), target(f"mqtt://127.0.0.1:{free_port()}")
+    bridge = Bridge(BridgeConfig(spool=str(tmp_path / "spool"), targets=[away]), [], clock)
+    bridge.start()
+    wait_until(lambda: len(clock.pauses) >= 9, "it was tried nine times")
+    bridge.stop()
+    assert clock.pauses[0] <= 1  # one that is back at once is found at once
+    assert clock.pauses[2] > 2
+    assert max(clock.pauses) <= 4
 
 
 @pytest.mark.needs("mosquitto")

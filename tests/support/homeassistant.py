@@ -33,6 +33,8 @@ class Found(msgspec.Struct, frozen=True):
         changes: of event entities: entity, state before, state, id of the event.
         pictures: bytes of each.
         told: data of the events `lookout_told`, which a script of a test may fire.
+        connected_at: when it last connected to the broker, by the monotonic clock of this machine, s; None while it is
+            not connected, and where it was before the probe began.
     """
 
     is_running: bool
@@ -42,6 +44,7 @@ class Found(msgspec.Struct, frozen=True):
     changes: list[tuple[str, str | None, str, str | None]]
     pictures: dict[str, int]
     told: list[dict[str, Any]]
+    connected_at: float | None
 
     def state(self, entity: str) -> str | None:
         row = self.states.get(entity)

@@ -36,6 +36,7 @@ KEEPALIVE_S = 15
 WILL_DELAY_S = 5  # a bridge that is back by then was never away
 _SESSION_S = 30
 _CONNECT_S = 5.0
+_AWAY_S = 4.0  # states are to be right soon after a broker is back
 _CLOSE_S = 1.0
 _WINDOW = 100
 _MAX_TEXT = 65_535  # bytes, as MQTT has it
@@ -254,14 +255,14 @@ class Link:
 
         deadline = self._clock.monotonic_ns() + round(OPEN_S * 1e9)
         opening = BackgroundTask("opening mqtt", connect, self._discard, self._clock).start()
-        late = AwayError(f"{shown(address)} does not answer within {OPEN_S:g} s")
+        late = AwayError(f"{shown(address)} does not answer within {OPEN_S:g} s", longest_s=_AWAY_S)
         try:
             opening.wait(StopToken(), OPEN_S, lambda: late)
         except AwayError:
             raise
         except Exception as error:
             _forget_frames(error)
-            raise AwayError(f"{shown(address)}: {reason_of(error)}") from error
+            raise AwayError(f"{shown(address)}: {reason_of(error)}", longest_s=_AWAY_S) from error
         self._client.loop_start()
         while True:
             left = (deadline - self._clock.monotonic_ns()) / 1e9

@@ -2,15 +2,21 @@
 
 import asyncio
 import json
+import time
 from typing import Any
 
-from homeassistant.components import image
+from homeassistant.components import image, mqtt
 from homeassistant.core import callback
 from homeassistant.helpers import device_registry, entity_registry
 
 
 async def async_setup(hass: Any, config: dict[str, Any]) -> bool:
     path, changes, told = config["lookout_probe"]["socket"], list[Any](), list[Any]()
+    connected_at: float | None = None
+
+    def connected(is_connected: bool) -> None:
+        nonlocal connected_at
+        connected_at = time.monotonic() if is_connected else None
 
     def note(event: Any) -> None:
         new, old = event.data["new_state"], event.data["old_state"]
@@ -18,11 +24,12 @@ async def async_setup(hass: Any, config: dict[str, Any]) -> bool:
             changes.append([new.entity_id, old and old.state, new.state, new.attributes.get("id")])
 
     async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        found = {**await known(hass), "changes": changes, "told": told}
+        found = {**await known(hass), "changes": changes, "told": told, "connected_at": connected_at}
         writer.write(json.dumps(found, default=str).encode())
         await writer.drain()
         writer.close()
 
+    mqtt.async_subscribe_connection_status(hass, callback(connected))
     hass.bus.async_listen("state_changed", callback(note))
     hass.bus.async_listen("lookout_told", callback(lambda event: told.append(dict(event.data))))
     await asyncio.start_unix_server(answer, path)
