@@ -2,65 +2,62 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from http.client import HTTPException
 from pathlib import Path
 
-from daemon.config.http import HttpConfig
-from daemon.config.root import Config
+from daemon.commands.running_daemon import CHANGE_S, AwayError, RefusedError, RunningDaemon, running_daemon
+from daemon.config.load import load_http
 from daemon.control.source_store import load_effective
-from daemon.errors import LookoutError
-from daemon.peers.addresses import operator_of, own_http
-from daemon.redact import printable
-from daemon.system.http_client import HttpAnswer, HttpRequest, fetch, unverified_tls
+from daemon.errors import ConfigError, LookoutError
 
-_LIMIT_S = 90.0  # the daemon answers within a minute
+_ALIVE_S = 5.0
 _PATH = "/api/v1/reload"
+_GOES_ON = 504
+_UNKNOWN = "what became of it is not known: `lookout status` and the daemon's log say it"
 
 
-def reload(path: Path, process: int | None) -> str:
+def reload(path: Path, url: str | None, token: str | None, process: int | None) -> str:
     """Reload, and return the changes in words.
 
     Args:
-        path: of the configuration file.
+        path: of the configuration file, which says where the daemon is.
+        url, token: instead of those of the file.
         process: id of the daemon's process, to signal it where it has no HTTP API.
 
     Raises:
-        LookoutError: the file has a mistake, the daemon refuses it, or cannot be asked; nothing has changed.
+        ConfigError: the file has mistakes, with all of them; nothing has changed.
+        LookoutError: the daemon refuses it, or cannot be asked, or does not answer in time; says which.
     """
-    config = load_effective(path)
-    if config.http.enabled:
-        return _request_reload(config.http)
-    if process is None:
-        raise LookoutError("the daemon's answer comes over HTTP: set http.enabled, or give --pid to signal it without")
-    return _signal(process, config)
+    if url is None and not load_http(path).enabled:
+        if process is None:
+            raise LookoutError(
+                "the daemon's answer comes over HTTP: set http.enabled, or give --pid to signal it without"
+            )
+        return _signal(process, path)
+    return _ask(running_daemon(path, url, token, ("operate", "view")))
 
 
-def _request_reload(http: HttpConfig) -> str:
-    url, headers = own_http(http), {"Content-Type": "application/json"}
-    if token := operator_of(http):
-        headers["Authorization"] = f"Bearer {token.reveal()}"
+def _ask(daemon: RunningDaemon) -> str:
+    daemon.check_alive(_ALIVE_S)  # one that hangs is known at once
     try:
-        answer = fetch(url, HttpRequest("POST", _PATH, b"{}", headers), _LIMIT_S, unverified_tls())
-        if answer.status != 200:
-            raise LookoutError(f"nothing has changed: {_reason(answer)}")
-        changed = json.loads(answer.content)
-    except (OSError, HTTPException, ValueError) as error:
-        raise LookoutError(f"{url}{_PATH} does not answer as Lookout does: {error}") from error
+        changed = daemon.ask("POST", _PATH, {}, limit_s=CHANGE_S)
+    except RefusedError as error:
+        if error.status == _GOES_ON:
+            raise LookoutError(f"{error}: {_UNKNOWN}") from error
+        if error.mistakes:
+            raise ConfigError(f"nothing has changed: {error}", error.mistakes) from error
+        raise LookoutError(f"nothing has changed: {error}") from error
+    except AwayError as error:
+        raise LookoutError(f"{error}; {_UNKNOWN}") from error
+    if not isinstance(changed, dict):
+        raise LookoutError(f"{daemon.url}{_PATH} does not answer as Lookout does")
     rows = [f"{name}: {', '.join(ids) if isinstance(ids, list) else 'changed'}" for name, ids in changed.items()]
     return "reloaded: " + ("; ".join(rows) or "nothing was different")
 
 
-def _reason(answer: HttpAnswer) -> str:
-    try:
-        return printable(str(json.loads(answer.content)["error"]))
-    except (ValueError, LookupError, TypeError):
-        return f"the daemon answers {answer.status}"
-
-
-def _signal(process: int, config: Config) -> str:
+def _signal(process: int, path: Path) -> str:
+    config = load_effective(path)
     try:
         os.kill(process, signal.SIGHUP)
     except OSError as error:

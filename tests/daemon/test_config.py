@@ -179,7 +179,7 @@ def test_what_a_password_is_made_of_does_not_matter(source: str, address: str, m
 
 
 def test_all_mistakes_are_named_at_once_with_their_lines() -> None:
-    """Of 150 cameras two have one, and another key; of more than ten the others are counted."""
+    """Of 150 cameras two have one, and another key; the text of more than ten counts the others, which are in a list."""
     rows = [f"  - id: door-{number}\n    type: av\n    url: rtsp://192.0.2.1/{number}\n" for number in range(150)]
     rows[87] = rows[87].replace("url:", "urll:")
     rows[119] += "    max_fps: -1\n"
@@ -191,8 +191,10 @@ def test_all_mistakes_are_named_at_once_with_their_lines() -> None:
         "sources[119].max_fps: must be a number between 0.001 and 1000, not -1 (door-119, line 363); "
         "lanes: must be a whole number between 1 and 16, not 'many' (line 454)"
     )
-    with pytest.raises(ConfigError, match=r"^150 mistakes: .*\(door-9, line 31\); and 140 more$"):
+    with pytest.raises(ConfigError, match=r"^151 mistakes: .*\(door-9, line 31\); and 141 more$") as caught:
         parse(text.replace("lanes: many\n", "").replace("urll:", "url:").replace("type: av", "type: video"))
+    assert len(caught.value.mistakes) == 151
+    assert caught.value.mistakes[-2].startswith("sources[148].type: must be one of av")
 
 
 def test_a_dollar_more_stands_for_the_text_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
