@@ -5,8 +5,6 @@ Nothing here slows a lane. A slow or full disk costs rows of the journal, which 
 
 from __future__ import annotations
 
-import errno
-import os
 import sqlite3
 import threading
 from collections import Counter, deque
@@ -17,7 +15,7 @@ import msgspec
 import structlog
 
 from daemon.analytics.journal_file import Query, check_owner, read
-from daemon.analytics.journal_store import UNWRITABLE, Earlier, JournalStore, check_path, is_writable, reason_of
+from daemon.analytics.journal_store import UNWRITABLE, Earlier, JournalStore, check_path, check_writable, reason_of
 from daemon.analytics.totals import Key
 from daemon.clock import Bell
 from daemon.config.events import EventsConfig
@@ -228,8 +226,10 @@ def try_journal(config: EventsConfig, *, alone: bool = True) -> None:
     if path is None:
         return
     _refuse(check_path(path))
-    if not is_writable(path):
-        _refuse(f"{path} cannot be written: {os.strerror(errno.EACCES)}")
+    try:
+        check_writable(path)
+    except OSError as error:
+        _refuse(f"{path} cannot be written: {error.strerror}")
     with suppress(sqlite3.Error, DamagedError):  # a damaged one is replaced
         check_owner(path)
     if alone and Lock.path_of(path).exists():

@@ -6,7 +6,6 @@ counted and reported.
 
 from __future__ import annotations
 
-import errno
 import os
 import queue
 import re
@@ -24,6 +23,7 @@ from daemon.analytics.drawn_rules import drawn_on
 from daemon.analytics.event import Event
 from daemon.config.events import SnapshotsConfig
 from daemon.errors import ConfigError
+from daemon.files import try_to_write
 from daemon.lifecycle import ThreadPart
 from daemon.pipeline.drawing import jpeg, mark, with_boxes
 from daemon.pipeline.frames import Frame
@@ -225,7 +225,7 @@ class EventSnapshots(ThreadPart):
 
 
 def try_snapshots(config: SnapshotsConfig | None) -> None:
-    """Whether the folder could be used; makes nothing.
+    """Whether the folder could be used; leaves nothing.
 
     Raises:
         ConfigError: it could not.
@@ -236,8 +236,7 @@ def try_snapshots(config: SnapshotsConfig | None) -> None:
     try:
         place = folder if folder.exists() else folder.parent
         os.listdir(place)
-        if not os.access(place, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        try_to_write(place)
     except OSError as error:
         raise _unusable(folder, error) from error
 

@@ -107,7 +107,7 @@ def _parts(found: Status, *, every_source: bool) -> Iterator[RenderableType]:
     yield _headline(found)
     if daemon.sources:
         rows = sorted(daemon.sources, key=lambda row: row.state in ("up", "ended", "disabled"))
-        yield _sources(rows if every_source else rows[:_MAX_ROWS])
+        yield _sources(rows if every_source else rows[:_MAX_ROWS], daemon.at)
         if len(rows) > _MAX_ROWS and not every_source:
             yield f"and {len(rows) - _MAX_ROWS} more sources: --sources shows all"
     yield _models(daemon)
@@ -116,8 +116,8 @@ def _parts(found: Status, *, every_source: bool) -> Iterator[RenderableType]:
     if daemon.stores:
         yield _stores(daemon)
     if found.bridge:
-        yield _targets(found.bridge.targets)
-    yield _troubles(found.troubles) if found.troubles else Text("no troubles", "green")
+        yield _targets(found.bridge.targets, daemon.at)
+    yield _troubles(found.troubles, daemon.at) if found.troubles else Text("no troubles", "green")
 
 
 def _headline(found: Status) -> Text:
@@ -139,19 +139,28 @@ def _headline(found: Status) -> Text:
     return Text(printable("; ".join(facts)))
 
 
-def _sources(rows: Sequence[SourceReport]) -> Table:
-    table = Table("source", "state", "since", "frames/s", "published", "dropped", "reason")
+def _sources(rows: Sequence[SourceReport], at: int) -> Table:
+    table = Table("source", "state", "since", "frames/s", "published", "dropped")
     for row in rows:
-        dropped = ", ".join(f"{cause} {count}" for cause, count in sorted(row.dropped.items(), key=lambda one: -one[1]))
-        rate = "" if row.published_fps is None or row.captured_fps is None else _rate(row)
-        since = "" if row.since is None else local_text(row.since)
-        reason = f"{row.reason or ''}{_next_try(row.retry_in_s)}"
-        table.add_row(_text(row.id), _state(row.state), since, rate, str(row.published), _text(dropped), _text(reason))
+        dropped = [f"{cause} {count}" for cause, count in sorted(row.dropped.items(), key=lambda one: -one[1])]
+        notes = [f"({row.reason})"] if row.reason and row.state == "up" else []
+        counts = _rate(row), str(row.published), _text(", ".join([*dropped, *notes]))
+        table.add_row(_text(row.id), _state(row.state), _since(row.since, at), *counts)
     return table
 
 
 def _rate(row: SourceReport) -> str:
+    if row.published_fps is None or row.captured_fps is None:
+        return ""
     return f"{row.published_fps:g} of {row.captured_fps:g}"
+
+
+def _since(since: int | None, at: int) -> str:
+    """By the clock on the wall; of another day than the report's with its date."""
+    if since is None:
+        return ""
+    text = local_text(since)
+    return text[11:19] if text[:10] == local_text(at)[:10] else text[:16]
 
 
 def _models(daemon: DaemonReport) -> Table:
@@ -186,18 +195,18 @@ def _stores(daemon: DaemonReport) -> Table:
     return table
 
 
-def _targets(rows: Sequence[TargetReport]) -> Table:
+def _targets(rows: Sequence[TargetReport], at: int) -> Table:
     table = Table("target", "type", "state", "since", "delivered", "dropped", "waiting")
     for row in rows:
         counts = str(row.delivered), str(sum(row.dropped.values())), str(row.spooled)
-        table.add_row(_text(row.name), _text(row.type), _state(row.state), local_text(row.since), *counts)
+        table.add_row(_text(row.name), _text(row.type), _state(row.state), _since(row.since, at), *counts)
     return table
 
 
-def _troubles(rows: Sequence[TroubleReport]) -> Table:
+def _troubles(rows: Sequence[TroubleReport], at: int) -> Table:
     table = Table("trouble", "since", "why", title="Troubles", title_style="red", title_justify="left")
     for row in rows[:_MAX_ROWS]:
-        table.add_row(_text(row.what), local_text(row.since), _text(f"{row.reason}{_next_try(row.retry_in_s)}"))
+        table.add_row(_text(row.what), _since(row.since, at), _text(f"{row.reason}{_next_try(row.retry_in_s)}"))
     if len(rows) > _MAX_ROWS:
         table.add_row(f"and {len(rows) - _MAX_ROWS} more", "", "--json has all")
     return table

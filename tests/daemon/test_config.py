@@ -179,7 +179,7 @@ def test_what_a_password_is_made_of_does_not_matter(source: str, address: str, m
 
 
 def test_all_mistakes_are_named_at_once_with_their_lines() -> None:
-    """Of 150 cameras two have one, and another key; the text of more than ten counts the others, which are in a list."""
+    """Of 150 cameras two have one, and another key; the text of more than ten counts the others."""
     rows = [f"  - id: door-{number}\n    type: av\n    url: rtsp://192.0.2.1/{number}\n" for number in range(150)]
     rows[87] = rows[87].replace("url:", "urll:")
     rows[119] += "    max_fps: -1\n"
