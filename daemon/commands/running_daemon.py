@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -110,7 +111,7 @@ class RunningDaemon:
             told = _Refusal(f"{self.url} answers {answer.status}")
         text = printable(told.error)
         if answer.status == 401:
-            text = f"{self.url}: the token is not one of this daemon's: LOOKOUT_TOKEN, or http.token of -c"
+            text = f"{self.url}: the token is not one of this daemon's: see --token, http of -c, and LOOKOUT_TOKEN"
             if self.token is None:
                 text = f"{self.url} wants a token: set LOOKOUT_TOKEN, or http.token in the file of -c"
         return RefusedError(text, answer.status, [printable(row) for row in told.mistakes])
@@ -126,19 +127,19 @@ def running_daemon(config: Path, url: str | None, token: str | None, roles: tupl
 
     Args:
         config: file, of which only `http` is read; not at all where a URL is given.
-        token: instead of one of the file.
+        token: instead of one of the file, and of LOOKOUT_TOKEN.
         roles: of tokens of the file, the wanted one first.
 
     Raises:
         ConfigError: the file cannot be used, or says nowhere to ask; says what to do.
     """
-    given = Secret(token) if token else None
+    given, own = (Secret(text) if text else None for text in (token, os.environ.get("LOOKOUT_TOKEN")))
     if url is not None:
         address = http_address(url)
-        return RunningDaemon(address, given, is_here=is_loopback(urlsplit(address).hostname or ""))
+        return RunningDaemon(address, given or own, is_here=is_loopback(urlsplit(address).hostname or ""))
     http = load_http(config)
     check_can_be_asked(config, http)
-    return RunningDaemon(own_http(http), given or token_of(http, roles), is_here=True)
+    return RunningDaemon(own_http(http), given or token_of(http, roles) or own, is_here=True)
 
 
 def check_can_be_asked(config: Path, http: HttpConfig) -> None:

@@ -8,7 +8,7 @@ from typing import cast
 
 import click
 
-from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL, FLEET, LABELS, TOKEN, URL, fleet_from
+from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL, FLEET, LABELS, OWN_TOKEN, URL, fleet_from
 from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
 
@@ -82,7 +82,7 @@ def check(config: Path, running: bool, draw: Path | None) -> int:
 @click.command()
 @CONFIG
 @URL
-@TOKEN
+@OWN_TOKEN
 @click.option("--sources", "every_source", is_flag=True, help="All sources, however many there are.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def status(config: Path, url: str | None, token: str | None, every_source: bool, as_json: bool) -> int:
@@ -107,7 +107,7 @@ def status(config: Path, url: str | None, token: str | None, every_source: bool,
 @click.command()
 @CONFIG
 @URL
-@TOKEN
+@OWN_TOKEN
 @click.option("--pid", type=click.IntRange(1), help="Of the daemon, to signal it where http.enabled is not set.")
 def reload(config: Path, url: str | None, token: str | None, pid: int | None) -> int:
     """Have the daemon that runs with this configuration read it again; 2 with the reason if it refuses."""
@@ -121,7 +121,7 @@ def reload(config: Path, url: str | None, token: str | None, pid: int | None) ->
 @click.argument("level", required=False, type=click.Choice(["debug", "info", "warning", "error"]))
 @CONFIG
 @URL
-@TOKEN
+@OWN_TOKEN
 def log_level(level: str | None, config: Path, url: str | None, token: str | None) -> int:
     """Have a running daemon log from LEVEL on, until it reloads or restarts; without LEVEL, print the present one."""
     from daemon.commands.running_daemon import log_level as ask
@@ -182,7 +182,7 @@ def watch(
 @click.option("--source", "sources", multiple=True, help="Only this source; may be given more than once.")
 @click.option("--json", "as_json", is_flag=True, help="One event a line, as JSON.")
 @click.option("--since", type=click.IntRange(min=0), help="Those of the journal with a larger number, and end.")
-@TOKEN
+@click.option("--token", envvar="LOOKOUT_TOKEN", help="Of the HTTP API; better from LOOKOUT_TOKEN.")
 @click.option("--server-key", type=InputName(), help="The daemon's public CURVE key, or the file that holds it.")
 @click.option("--secret-key", type=InputPath(), help="Your own .key_secret, where only some are let in.")
 @FLEET
