@@ -54,7 +54,7 @@ class RunningDaemon:
     is_here: bool
 
     def at_port(self, port: int) -> RunningDaemon:
-        """What answers on another port of the same host."""
+        """The server on another port of the same host."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         shown = f"[{host}]" if ":" in host else host

@@ -76,7 +76,7 @@ def _of_source(row: object, where: str) -> list[str]:
 
 
 def _between(raw: Mapping[str, Any], sources: Mapping[str, object]) -> Iterator[str]:
-    """What of the sources that have no mistake themselves does not fit the sections."""
+    """Places where sources that have no mistake themselves do not fit the sections."""
     try:
         found: Config = convert(with_first_model({**raw, "sources": [*sources.values()]}), Config, hook)
     except ConfigError:

@@ -71,7 +71,7 @@ def problems_of_source(source: SourceConfig, where: str, stores: Sequence[str] |
 
 
 def faults(*checks: Callable[[], object]) -> Iterator[str]:
-    """What each of these checks says, if it raises a ConfigError."""
+    """The words of each of these checks that raises a ConfigError."""
     for one in checks:
         try:
             one()
