@@ -305,15 +305,19 @@ def open_changes(
 
     level = core.config.log.level
 
-    def follow(new: Config) -> None:
+    def use_level(new: Config) -> None:
         nonlocal level
         if new.log.level != level:
             level = new.log.level
             set_level(new.log)
+
+    def follow(new: Config) -> None:
+        use_level(new)
         if recording:
             recording.configure(new)
 
-    reload = partial(_reload_settings, monitor, reloads)
+    # First, because others may start a process again, which has the level of then.
+    reload = partial(_reload_settings, monitor, [lambda new: partial(use_level, new), *reloads])
     changes = Changes(core.config, sources, models, loader, reload, core.runtime, follow)
     return core.life.add(changes, Phase.INTAKE)
 
