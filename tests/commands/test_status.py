@@ -19,7 +19,7 @@ from daemon.cli import invoke
 from daemon.commands.running_daemon import AwayError, RunningDaemon, running_daemon
 from daemon.commands.status import status_of
 from daemon.redact import Secret
-from tests.support.daemon import DEMO_MODEL, wait_until
+from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until, wait_until
 from tests.support.ports import free_port
 from tests.support.served import TOKEN, Served, street
 
@@ -229,3 +229,27 @@ def test_a_bridge_that_does_not_answer_is_a_trouble(tmp_path: Path, said: Any) -
         (trouble,) = json.loads(text)["troubles"]
         assert (code, trouble["what"], f":{port} does not answer" in trouble["reason"]) == (1, "bridge", True)
         assert served.lookout.stop() == 0
+
+
+def test_without_http_a_service_finds_the_answer_in_its_folder(
+    tmp_path: Path, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the reload that it has asked for, and of none before; elsewhere the daemon's log has it."""
+    sources = [{"id": "cam", "type": "synthetic", "width": 64, "height": 64}]
+    config: dict[str, object] = {"sources": sources, "model": {"path": str(DEMO_MODEL), "backend": "fake"}}
+    folder = {"RUNTIME_DIRECTORY": str(tmp_path)}
+    with Lookout(tmp_path, config, environment=folder) as lookout, lookout.subscribe() as subscriber:
+        receive_until(subscriber, is_state("cam", "up"))
+        whole, command = yaml.safe_load(lookout.config.read_text()), ("reload", "-c", lookout.config, "--pid")
+        code, told = said(*command, lookout.process.pid)
+        assert (code, "its log has the answer" in told) == (0, True)
+        wait_until(lambda: '"reloaded"' in lookout.log(), "it is reloaded")
+        monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+        lookout.config.write_text(yaml.safe_dump({**whole, "lanes": 3}))
+        code, told = said(*command, lookout.process.pid)
+        assert (code, told.count("\n"), "nothing has changed: lanes: cannot change" in told) == (2, 1, True)
+        lookout.config.write_text(yaml.safe_dump({**whole, "log": {"format": "json", "level": "error"}}))
+        assert said(*command, lookout.process.pid) == (0, "reloaded: settings: log.level\n")
+        assert lookout.stop() == 0
+        code, told = said(*command, lookout.process.pid)
+        assert (code, told.count("\n"), "cannot be signalled: No such process" in told) == (2, 1, True)
