@@ -81,7 +81,7 @@ def _signal(process: int, path: Path) -> str:
 
 
 def _answer_of(process: int, path: Path, asked_ns: int, clock: Clock) -> Mapping[str, Any]:
-    """What a reload that began after it was asked for has changed."""
+    """The changes of a reload that began after it was asked for."""
     never = StopToken()
     while clock.monotonic_ns() < asked_ns + CHANGE_S * 1e9:
         found = read_answer(path)

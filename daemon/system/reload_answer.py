@@ -1,4 +1,4 @@
-"""What became of a reload that a signal has asked for: a file in the service's own folder of run time.
+"""The daemon's answer to a reload that a signal has asked for: a file in the service's own folder of run time.
 
 Without an HTTP API a signal is all that reaches a daemon, and nothing comes back. systemd gives a service and its
 ExecReload the same RUNTIME_DIRECTORY: there the daemon leaves its answer, and the command finds it.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,10 @@ class Installed:
         return self.systemd.show(UNIT, "ActiveState"), self.systemd.show(UNIT, "Result")
 
 
+def _says(systemd: Booted, words: str) -> bool:
+    return words in systemd.journal(UNIT)
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     with Booted(tmp_path_factory.mktemp("systemd")) as systemd:
@@ -104,7 +109,7 @@ def test_a_reload_keeps_the_process(running: Installed) -> None:
         running.configure(sources=3, **mistake)
         with pytest.raises(AssertionError, match="systemctl reload"):
             systemd.run("systemctl", "reload", UNIT)
-        assert words in systemd.journal(UNIT)
+        wait_until(partial(_says, systemd, words), "the mistake is named")
     assert running.is_up(3)
     assert systemd.main_process(UNIT) == process
     assert running.restarts() == 0
