@@ -130,7 +130,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         seams.open_probe,
         [*seams.rows, *([api.histograms.observe] if api else []), *([tracing.observe] if tracing else [])],
         [admission.learn, overload.learn],
-        [analytics.rules.tick, events.tick],
+        [analytics.rules.tick, events.tick, health.tick],
         lambda: models.infos,
     )
     loader = control.model_loader(seams.open_detector, second.memory_bytes)
@@ -140,10 +140,10 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
     control.start_with_sources(core, sources)
     rest = monitor, events, analytics.rules, second, admission, overload, recording, api.url if api else None, tracing
     parts = DaemonParts(core, health, sources, models, changes, publishing, *rest)
-    control.note_health(health, models, core.ledger, overload, recording)
+    control.note_health(health, models, core.ledger, overload, events, recording)
     if grants and costs:
         fleet = open_fleet(parts, grants, costs, backend, seams.coordinator, stop)
-        health.conditions.append(lambda: fleet.member.condition)
+        health.conditions["fleet"] = lambda: fleet.member.condition
     read = control.with_sources_of_fleet(read, changes) if fleet else read
     if api:
         serve(api, parts, fleet.figures if fleet else None, read)

@@ -27,6 +27,7 @@ from daemon.system.streams import flush_streams
 from detectors.port import DetectorError
 
 OUTPUT_ERROR, USER_ERROR = 1, 2
+_MISTAKES = " mistakes: "
 _OURS = ("daemon", "detectors", "calibration", "lookout", "lookoutd")
 _PACKAGES = {"cv2": "opencv-python-headless", "yaml": "pyyaml", "zmq": "pyzmq"}  # by modules of other names
 
@@ -58,7 +59,7 @@ def invoke(args: Sequence[str], root: click.Command | None = None, name: str = "
         words = _message_of(error)
         if words is None:
             raise
-        return _complain(words)
+        return _complain(words, mistakes=getattr(error, "mistakes", ()))
     return code if isinstance(code, int) else 0
 
 
@@ -99,9 +100,13 @@ def _of_a_name(error: Exception) -> str | None:
     return None
 
 
-def _complain(text: str, code: int = USER_ERROR) -> int:
-    """Say it in one line; whatever a library, a server or a name put into it, a terminal obeys nothing of it."""
-    click.echo(f"lookout: {printable(' '.join(text.split()))}", err=True)
+def _complain(text: str, code: int = USER_ERROR, mistakes: Sequence[str] = ()) -> int:
+    """Say it in one line, or several mistakes in one each; whatever a library, a server or a name put into it, a
+    terminal obeys nothing of it."""
+    head, many, _ = text.partition(_MISTAKES)
+    lines = [f"{head}{many.rstrip()}", *mistakes] if mistakes and many else [text]
+    for index, line in enumerate(lines):
+        click.echo(f"{'  ' if index else 'lookout: '}{printable(' '.join(line.split()))}", err=True)
     return code
 
 
@@ -115,7 +120,9 @@ for command in (
     running.run,
     running.init,
     running.check,
+    running.status,
     running.reload,
+    running.log_level,
     running.health,
     running.watch,
     running.events,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import yaml
@@ -12,7 +12,8 @@ from daemon.errors import ConfigError
 
 _STEP = re.compile(r"[^.\[\]]+")
 _KEY = re.compile(r"key `([^`]+)`")
-_SHOWN = 10
+_SHOWN = 10  # in one line
+_MOST = 1000
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class _Location:
 
 
 def together(mistakes: Sequence[str], text: str, loader: type[yaml.SafeLoader]) -> ConfigError:
-    """All mistakes in one line, in the order of the file; each once.
+    """All mistakes in the order of the file, each once: in `mistakes` all of them, and the first ones in one line.
 
     Args:
         mistakes: each begins with the path of its key, as far as it has one.
@@ -42,9 +43,35 @@ def together(mistakes: Sequence[str], text: str, loader: type[yaml.SafeLoader]) 
         f"{message} {place}" if place else message
         for message, place in sorted(places.items(), key=lambda row: row[1].line if row[1] else 0)
     ]
+    if len(lines) == 1:
+        return ConfigError(lines[0])
     shown = "; ".join(lines[:_SHOWN])
     more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    return ConfigError(shown if len(lines) == 1 else f"{len(lines)} mistakes: {shown}{more}")
+    return ConfigError(f"{len(lines)} mistakes: {shown}{more}", lines[:_MOST])
+
+
+def keys_written_twice(text: str, loader: type[yaml.SafeLoader]) -> list[str]:
+    """A line for each such key, with its path and its lines; none where the text is no YAML."""
+    try:
+        return [*_twice(yaml.compose(text, loader), "", set())]
+    except yaml.YAMLError:
+        return []
+
+
+def _twice(node: yaml.Node | None, path: str, seen: set[int]) -> Iterator[str]:
+    if id(node) in seen:  # an alias: told where it stands
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _twice(item, f"{path}[{index}]", seen)
+    if isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            where, line = f"{path}.{key.value}".lstrip("."), key.start_mark.line + 1
+            if (first := lines.setdefault(str(key.value), line)) != line:
+                yield f"{where}: is written twice, in lines {first} and {line}"
+            yield from _twice(value, where, seen)
 
 
 def _place_of(message: str, node: yaml.Node | None) -> _Location | None:

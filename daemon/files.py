@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 _MAX_BYTES = 64 << 20
@@ -34,6 +35,16 @@ def check_is_file(path: Path) -> None:
         raise OSError(errno.EINVAL, "it is a pipe or a device, and not a file", str(path))
     if found.st_size > _MAX_BYTES:
         raise OSError(errno.EFBIG, f"it has more than {_MAX_BYTES >> 20} MiB", str(path))
+
+
+def try_to_write(folder: Path) -> None:
+    """Make a file in a folder that is gone again: what permissions allow, a file system may still refuse.
+
+    Raises:
+        OSError: none can be made there.
+    """
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def read_text(path: Path) -> str:

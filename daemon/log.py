@@ -8,18 +8,21 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
+import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from daemon.appended_file import AppendedFile
 from daemon.clock import Clock, SystemClock
-from daemon.config.root import LogConfig
+from daemon.config.root import Level, LogConfig
 from daemon.errors import ConfigError
 from daemon.redact import printable, scrub
 
+T = TypeVar("T")
 _STDERR = 2
 _MAX_KINDS = 10_000  # of lines that the limiter remembers
 _MAX_WINDOW_NS = 3_600_000_000_000
@@ -33,14 +36,28 @@ def logging(config: LogConfig) -> Iterator[None]:
     Raises:
         ConfigError: the file cannot be written.
     """
+    _now.clear()
     with closing(_open(config.file)) as target:
         _configure(config, target)
         yield
 
 
+_now: list[Level] = []  # the level that this process was set to last, if it was
+
+
 def set_level(config: LogConfig) -> None:
-    """Log from another level on, in this process."""
+    """Log from another level on, in this process and in those that it starts from now on."""
+    _now[:] = [config.level]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.level]))
+
+
+def as_of_now(order: T) -> T:
+    """An order for another process whose `log` has the level that this process was set to; others as they are."""
+    config = getattr(order, "log", None)
+    if not (_now and isinstance(config, LogConfig) and is_dataclass(order)):
+        return order
+    changed: Any = replace(order, log=msgspec.structs.replace(config, level=_now[0]))  # type: ignore[type-var]
+    return changed  # type: ignore[no-any-return]
 
 
 def _open(path: Path | None) -> LogFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from daemon.errors import ConfigError
 from daemon.geometry import area_of, length_of, touching_edges
@@ -14,27 +15,32 @@ MAX_RULES = 64
 _SMALLEST = 1e-6  # share of the picture's area, or of its size
 
 
-def check_rules(rules: Sequence[RuleConfig], where: str) -> None:
-    """Check the rules of a source beyond their types.
+def problems_of_rules(rules: Sequence[RuleConfig], where: str) -> Iterator[str]:
+    """Faults of the rules of a source beyond their types, each with the path of its key; of an outline the first.
 
     Args:
         where: path of the source, with a dot behind it, or nothing.
-
-    Raises:
-        ConfigError: with the path of the key.
     """
     if len(rules) > MAX_RULES:
-        raise ConfigError(f"{where}rules: {len(rules)} are too many: a source may have {MAX_RULES}")
-    seen: dict[str, str] = {}
+        yield f"{where}rules: {len(rules)} are too many: a source may have {MAX_RULES}"
+    seen: set[str] = set()
     for index, rule in enumerate(rules):
         path = f"{where}rules[{index}]"
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", rule.name):
-            raise ConfigError(f"{path}.name: {rule.name!r} may hold letters, digits, '_', '.' and '-' only")
+            yield f"{path}.name: {rule.name!r} may hold letters, digits, '_', '.' and '-' only"
         if rule.name.lower() in seen:
-            raise ConfigError(f"{path}.name: {rule.name!r} is used twice; each rule of a source needs its own")
-        seen[rule.name.lower()] = rule.name
-        for problem in _problems(rule):
-            raise ConfigError(f"{path}.{problem}")
+            yield f"{path}.name: {rule.name!r} is used twice; each rule of a source needs its own"
+        seen.add(rule.name.lower())
+        yield from (f"{path}.{problem}" for problem in islice(_problems(rule), 1))
+
+
+def check_rules(rules: Sequence[RuleConfig], where: str) -> None:
+    """
+    Raises:
+        ConfigError: the first of `problems_of_rules`.
+    """
+    for problem in problems_of_rules(rules, where):
+        raise ConfigError(problem)
 
 
 def _problems(rule: RuleConfig) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from functools import singledispatch
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ from daemon.redact import Secret, Url
 T = TypeVar("T")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _MAX_QUOTED = 40  # characters of a value that a message quotes
+_MEANT = re.compile(r"; did you mean `([^`]+)`\?$")
+_MOST = 100  # mistakes of one value
 _OTHER_NAMES = {"rtsp": "av", "rtmp": "av", "http": "av", "hls": "av", "file": "av", "video": "av", "usb": "camera"}
 
 
@@ -52,6 +55,46 @@ def convert(raw: object, kind: Any, hook: Any, where: str = "") -> Any:
         raise ConfigError(_explain(str(error), raw, inspect.type_info(kind), where)) from error
 
 
+def mistakes_of(raw: object, kind: Any, hook: Any, where: str = "") -> tuple[list[str], Any]:
+    """All mistakes of a value, as far as they can be told apart: what follows a missing key of an item of a list, or a
+    mistake in a mapping by names, is left out.
+
+    Args:
+        where: as of `convert`.
+
+    Returns:
+        A line for each, as `convert` would say it, and the value without its unknown keys; None if it has other
+        mistakes.
+    """
+    found, info, rest = [*_not_convertible(raw, where)], inspect.type_info(kind), deepcopy(raw)
+    gone: set[tuple[str, str]] = set()  # paths and keys that were taken away here
+    is_usable = not found
+    while len(found) < _MOST:
+        try:
+            value = msgspec.convert(rest, kind, dec_hook=hook)
+        except msgspec.ValidationError as error:
+            text, path = _parts_of(str(error))
+            missing = re.search(r"missing required field `(.+)`", text)
+            if missing and (path, missing[1]) in gone:
+                break
+            found.append(_explain(str(error), rest, info, where))
+            if meant := _MEANT.search(found[-1]):
+                gone.add((path, meant[1]))  # it is not missing as well
+            is_usable = is_usable and "unknown field" in text
+            if missing or not _take_away(rest, found[-1], text, path, gone):
+                break
+        else:
+            return found, value if is_usable else None
+    return found, None
+
+
+def unknown_keys(raw: Mapping[str, object], kind: Any) -> Iterator[str]:
+    """A line for each key that a struct does not have."""
+    info = inspect.type_info(kind)
+    for key in [key for key in raw if key not in kind.__struct_fields__]:
+        yield _unknown_key(str(key), info)
+
+
 def strings(value: object, path: str = "") -> Iterator[tuple[str, str]]:
     """Path and text of every string in it."""
     if isinstance(value, dict):
@@ -75,10 +118,49 @@ def is_path(path: str, raw: object, kind: Any) -> bool:
     return isinstance(wanted, inspect.CustomType) and issubclass(wanted.cls, Path | Url)
 
 
+def _parts_of(message: str) -> tuple[str, str]:
+    """Text and path of a message of msgspec."""
+    text, _, where = message.partition(" - at `")
+    return text, where.rstrip("`").lstrip("$").lstrip(".")
+
+
+def _take_away(raw: object, told: str, text: str, path: str, gone: set[tuple[str, str]]) -> bool:
+    """Remove what a message is about, so that what follows can be looked at; False if it cannot be done.
+
+    Args:
+        told: the message as it was explained.
+        text, path: of msgspec's.
+    """
+    steps: list[str | int] = []
+    for key, index in _STEP.findall(path):
+        if index == "...":
+            return False
+        steps.append(key or int(index))
+    if unknown := re.search(r"unknown field `(.+)`", text):
+        steps.append(unknown[1])
+    while steps and not isinstance(steps[-1], str):
+        steps.pop()  # without an item the others would have other numbers: the whole list goes
+    if not steps:
+        return False
+    *before, last = steps
+    holder: Any = raw
+    try:
+        for step in before:
+            holder = holder[step]
+        holder[last]
+    except (LookupError, TypeError):
+        return False  # a key that is no text
+    if last == "type" and (advice := re.search(r": for \w+ it is (\w+)$", told)):
+        holder[last] = advice[1]
+    else:
+        gone.add((path.rpartition(".")[0], str(last)))
+        del holder[last]
+    return True
+
+
 def _explain(message: str, raw: object, kind: inspect.Type, before: str) -> str:
     """msgspec's "text - at `$.sources[0].url`" as "sources[0].url: must be ..."."""
-    text, _, where = message.partition(" - at `")
-    path = where.rstrip("`").lstrip("$").lstrip(".")
+    text, path = _parts_of(message)
     value, wanted = _at(path, raw, kind)
     if unknown := re.search(r"unknown field `(.+)`", text):
         text = _unknown_key(unknown[1], wanted)

@@ -5,8 +5,6 @@ Nothing here slows a lane. A slow or full disk costs rows of the journal, which 
 
 from __future__ import annotations
 
-import errno
-import os
 import sqlite3
 import threading
 from collections import Counter, deque
@@ -17,7 +15,7 @@ import msgspec
 import structlog
 
 from daemon.analytics.journal_file import Query, check_owner, read
-from daemon.analytics.journal_store import UNWRITABLE, Earlier, JournalStore, check_path, is_writable, reason_of
+from daemon.analytics.journal_store import UNWRITABLE, Earlier, JournalStore, check_path, check_writable, reason_of
 from daemon.analytics.totals import Key
 from daemon.clock import Bell
 from daemon.config.events import EventsConfig
@@ -49,6 +47,7 @@ class Journal(ThreadPart):
         first: number for the first event of this run: above all earlier ones, those that were not written included.
         earlier: what the file has of earlier runs, from when it is opened until somebody takes it.
         lost: events of this run that the journal does not have: they could not be written, or their file is gone.
+        trouble: why the last ones could not be written; None if they could.
 
     Raises:
         ConfigError: the path cannot be used, or another daemon uses it.
@@ -59,6 +58,7 @@ class Journal(ThreadPart):
         self.path, self._config = path, config
         self.earlier: Earlier | None = None
         self.lost = 0
+        self.trouble: str | None = None
         self._waiting: deque[tuple[Event, Key | None]] = deque()
         self._grown = Counter[Key]()  # totals of events that are lost, for the next batch
         self._bell = Bell()
@@ -159,7 +159,7 @@ class Journal(ThreadPart):
             self._lose(events, grown, reason_of(error))
             return
         with self._losing:
-            lost, self._lost_here = self._lost_here, 0
+            lost, self._lost_here, self.trouble = self._lost_here, 0, None
         if lost:
             log.warning("the journal takes events again", path=str(self.path), events_lost=lost)
 
@@ -194,6 +194,7 @@ class Journal(ThreadPart):
             self.lost += len(events)
             self._lost_here += len(events)
             self._grown += grown
+            self.trouble = f"events cannot be written: {reason}; so far {self._lost_here} are lost"
         if is_first:
             text = "the journal cannot take events: they are published, and not kept"
             log.error(text, path=str(self.path), reason=reason)
@@ -225,8 +226,10 @@ def try_journal(config: EventsConfig, *, alone: bool = True) -> None:
     if path is None:
         return
     _refuse(check_path(path))
-    if not is_writable(path):
-        _refuse(f"{path} cannot be written: {os.strerror(errno.EACCES)}")
+    try:
+        check_writable(path)
+    except OSError as error:
+        _refuse(f"{path} cannot be written: {error.strerror}")
     with suppress(sqlite3.Error, DamagedError):  # a damaged one is replaced
         check_owner(path)
     if alone and Lock.path_of(path).exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections import Counter
@@ -14,8 +15,9 @@ import structlog
 from daemon.analytics.journal_file import JournalFile
 from daemon.analytics.totals import Key
 from daemon.clock import Clock
+from daemon.files import try_to_write
 from daemon.system.database import DamagedError, remove_leftovers, replace_damaged
-from daemon.system.database_lock import Lock
+from daemon.system.database_lock import NO_ROOM, Lock
 from lookout.messages import Event
 
 log = structlog.get_logger(__name__)
@@ -186,5 +188,15 @@ def reason_of(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def is_writable(path: Path) -> bool:
-    return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
+def check_writable(path: Path) -> None:
+    """
+    Raises:
+        OSError: the journal cannot be written, or made; a disk without room is no reason.
+    """
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    try:
+        try_to_write(path.parent)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise

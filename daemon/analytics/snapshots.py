@@ -6,7 +6,6 @@ counted and reported.
 
 from __future__ import annotations
 
-import errno
 import os
 import queue
 import re
@@ -24,6 +23,7 @@ from daemon.analytics.drawn_rules import drawn_on
 from daemon.analytics.event import Event
 from daemon.config.events import SnapshotsConfig
 from daemon.errors import ConfigError
+from daemon.files import try_to_write
 from daemon.lifecycle import ThreadPart
 from daemon.pipeline.drawing import jpeg, mark, with_boxes
 from daemon.pipeline.frames import Frame
@@ -66,6 +66,7 @@ class EventSnapshots(ThreadPart):
 
     Attributes:
         lost: pictures that could not be written.
+        trouble: why the last ones could not be; None if they could.
 
     Raises:
         ConfigError: the folder cannot be used.
@@ -75,6 +76,7 @@ class EventSnapshots(ThreadPart):
         super().__init__("snapshots", runtime, is_vital=False)
         self._config = config
         self.lost = 0
+        self.trouble: str | None = None
         self._lost_here = 0  # since the last picture that was written
         self._losing = threading.Lock()
         self._requests: dict[str, list[_Request]] = {}  # by source; a source is in one lane at a time
@@ -159,7 +161,7 @@ class EventSnapshots(ThreadPart):
             self._lose(len(job.requests), getattr(error, "strerror", None) or str(error))
             return
         with self._losing:
-            lost, self._lost_here = self._lost_here, 0
+            lost, self._lost_here, self.trouble = self._lost_here, 0, None
         if lost:
             log.warning("pictures of events are written again", pictures_lost=lost)
 
@@ -217,12 +219,13 @@ class EventSnapshots(ThreadPart):
             is_first = not self._lost_here
             self.lost += count
             self._lost_here += count
+            self.trouble = f"pictures cannot be written: {reason}; so far {self._lost_here} are lost"
         if is_first:
             log.error("pictures of events cannot be written", folder=str(self._config.folder), reason=reason)
 
 
 def try_snapshots(config: SnapshotsConfig | None) -> None:
-    """Whether the folder could be used; makes nothing.
+    """Whether the folder could be used; leaves nothing.
 
     Raises:
         ConfigError: it could not.
@@ -233,8 +236,7 @@ def try_snapshots(config: SnapshotsConfig | None) -> None:
     try:
         place = folder if folder.exists() else folder.parent
         os.listdir(place)
-        if not os.access(place, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        try_to_write(place)
     except OSError as error:
         raise _unusable(folder, error) from error
 

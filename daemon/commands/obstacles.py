@@ -42,6 +42,8 @@ def obstacles(config: Config, *, ports: bool) -> Iterator[str]:
         tries.append(lambda: try_endpoint(config.publisher))
         if config.http.enabled:
             tries.append(lambda: _open_server(config.http))
+        if config.record.port is not None:
+            tries.append(lambda: _bind_recordings(config))
     for each in tries:
         try:
             each()
@@ -54,6 +56,18 @@ def _open_server(config: HttpConfig) -> None:
     from daemon.http.kit import open_server
 
     open_server(config, SystemClock())[0].stop(0.0)
+
+
+def _bind_recordings(config: Config) -> None:
+    check_libraries()
+    from daemon.http.access import read_tokens
+    from daemon.http.server import bind, check_tls
+    from daemon.playback.process import playback_order
+
+    http = playback_order(config.http, config.record, config.log).http
+    read_tokens(http)
+    check_tls(http, "record")
+    bind(http, "record").close()
 
 
 def _append_to(path: Path | None, key: str) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast, get_type_hints
+from typing import Any, cast
 
+import yaml
+
+from daemon.config.all_mistakes import mistakes_in, mistakes_of_named
 from daemon.config.bridge import check_bridge
-from daemon.config.http import check_dashboard
-from daemon.config.model import ModelConfig
+from daemon.config.http import HttpConfig, check_dashboard
 from daemon.config.models import with_first_model
-from daemon.config.recording import StoreConfig
-from daemon.config.root import BridgeFile, Config, PageConfig, check
+from daemon.config.root import BridgeFile, Config, PageConfig, problems_of
 from daemon.config.section import Section, StructT, anchored
 from daemon.config.source_checks import check_source
 from daemon.config.sources import SourceConfig
 from daemon.config.text import Loader, check_variables, hook, hook_as_written
-from daemon.error_places import together
+from daemon.error_places import keys_written_twice, together
 from daemon.errors import ConfigError
 from daemon.files import read_text
 from daemon.fleet_config import FleetConfig, check_fleet
@@ -25,6 +26,10 @@ from daemon.validation import convert, read_yaml
 
 class _FleetFile(Section, frozen=True):
     fleet: FleetConfig = FleetConfig()
+
+
+class _HttpFile(Section, frozen=True):
+    http: HttpConfig = HttpConfig()
 
 
 def load(path: Path, *, may_be_empty: bool = False) -> Config:
@@ -40,7 +45,7 @@ def load(path: Path, *, may_be_empty: bool = False) -> Config:
     try:
         return anchored(parse(text, may_be_empty=may_be_empty), path.resolve().parent)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {error}", error.mistakes) from error
 
 
 def load_page(path: Path) -> Config | PageConfig:
@@ -96,6 +101,21 @@ def load_fleet(path: Path) -> FleetConfig:
     return anchored(found, path.resolve().parent)
 
 
+def load_http(path: Path) -> HttpConfig:
+    """The section `http` of a configuration file. The rest is not read, so it may have mistakes.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    raw = {key: value for key, value in load_raw(path).items() if key == "http"}
+    try:
+        check_variables(raw, _HttpFile)
+        found: HttpConfig = convert(raw, _HttpFile, hook).http
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return anchored(found, path.resolve().parent)
+
+
 def load_raw(path: Path) -> dict[str, Any]:
     """The keys of a YAML file as they are written: ${NAME} is not replaced, and nothing is checked.
 
@@ -126,19 +146,41 @@ def _text_of(path: Path) -> str:
 
 def parse(text: str, *, may_be_empty: bool = False) -> Config:
     """A configuration from YAML text; see `load`."""
-    raw = read_yaml(text, Loader)
+    raw, twice = _read(text)
     if not isinstance(raw, dict):
         raise ConfigError("is not a mapping of keys: it needs at least `model` and `sources`")
     _write_off(raw)
     try:
+        for mistake in twice:
+            raise ConfigError(mistake)
         check_variables(raw, Config)
         whole = with_first_model(raw)
-        for mistake in _mistakes_of_named(raw):
+        for mistake in mistakes_of_named(raw):
             raise ConfigError(mistake)
         found: Config = convert(whole, Config, hook)
-        return check(found, may_be_empty=may_be_empty)
     except ConfigError as error:
-        raise together([str(error), *_mistakes(raw)], text, Loader) from error
+        raise together([str(error), *twice, *mistakes_in(raw)], text, Loader) from error
+    if mistakes := [*problems_of(found, may_be_empty=may_be_empty)]:
+        raise together(mistakes, text, Loader)
+    return found
+
+
+def _read(text: str) -> tuple[object, list[str]]:
+    """The values of YAML text, and a line for each key that is written twice; the last one counts then.
+
+    Raises:
+        ConfigError: it is not YAML.
+    """
+    try:
+        return read_yaml(text, Loader), []
+    except ConfigError as error:
+        twice = keys_written_twice(text, yaml.SafeLoader)
+        if not twice:
+            raise
+        try:
+            return read_yaml(text, yaml.SafeLoader), twice
+        except ConfigError:
+            raise error from None
 
 
 def _write_off(raw: dict[str, Any]) -> None:
@@ -152,41 +194,6 @@ def _write_off(raw: dict[str, Any]) -> None:
     ):  # fmt: skip
         if isinstance(holder, dict) and holder.get(key) is False:
             holder[key] = "off"
-
-
-def _mistakes(raw: Mapping[str, Any]) -> Iterator[str]:
-    """The first mistake of each section and of each source."""
-    kinds = get_type_hints(Config, include_extras=True)
-    kinds.pop("sources")
-    kinds.pop("models")
-    yield from _mistakes_of_named(raw)
-    for key in kinds.keys() & raw.keys():
-        try:
-            check_variables({key: raw[key]}, Config)
-            convert(raw[key], kinds[key], hook, key)
-        except ConfigError as error:
-            if "[...]" not in str(error):  # in a mapping by names: told above
-                yield str(error)
-    sources = raw.get("sources")
-    for index, source in enumerate(sources if isinstance(sources, list) else []):
-        where = f"sources[{index}]"
-        try:
-            check_variables(source, cast(type, SourceConfig), f"{where}.")
-            check_source(convert(source, SourceConfig, hook, where), f"{where}.")
-        except ConfigError as error:
-            yield str(error)
-
-
-def _mistakes_of_named(raw: Mapping[str, Any]) -> Iterator[str]:
-    """The first mistake of each of several models, and of each store."""
-    record = raw.get("record")
-    stores = record.get("stores") if isinstance(record, dict) else None
-    for where, named, kind in (("models", raw.get("models"), ModelConfig), ("record.stores", stores, StoreConfig)):
-        for name, row in named.items() if isinstance(named, dict) else ():
-            try:
-                convert(row, kind, hook, f"{where}.{name}")
-            except ConfigError as error:
-                yield str(error)
 
 
 def source_of(raw: object) -> SourceConfig:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -17,11 +19,12 @@ from daemon.config.otlp import OtlpConfig, check_otlp
 from daemon.config.publisher import PublisherConfig, check_publisher
 from daemon.config.recording import RecordConfig, check_playback, check_record
 from daemon.config.section import Seconds, Section
-from daemon.config.source_checks import check_groups, check_reconnect, check_source
+from daemon.config.source_checks import check_groups, check_reconnect, faults, problems_of_source
 from daemon.config.sources import ReconnectConfig, SourceConfig, SourceTracking, TrackingConfig
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig, check_fleet
 
+Level = Literal["debug", "info", "warning", "error"]
 AdmissionMode = Literal["off", "degrade", "refuse"]
 _MAX_SIZES = 8  # of inputs, beside the model's own
 
@@ -50,7 +53,7 @@ class MonitorConfig(Section, frozen=True):
 
 
 class LogConfig(Section, frozen=True):
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: Level = "info"
     """debug adds a line for every frame"""
     format: Literal["auto", "console", "json"] = "auto"
     """console on a terminal, else json"""
@@ -181,59 +184,102 @@ class PageConfig(Section, frozen=True):
     """as in `Config`"""
 
 
+_OF_SECTIONS: Mapping[str, Callable[[Any], None]] = {
+    "batch": check_batch,
+    "reconnect": check_reconnect,
+    "tracking": check_groups,
+    "classifiers": check_names,
+    "publisher": check_publisher,
+    "events": check_events,
+    "http": check_http,
+    "dashboard": check_dashboard,
+    "record": check_record,
+    "otlp": check_otlp,
+}
+
+
 def check(config: Config, *, may_be_empty: bool = False) -> Config:
-    """Check the rules that types cannot express: ids, references between keys, unsafe combinations."""
-    check_fleet(config.fleet, has_sources=bool(config.sources) and not may_be_empty)
-    if config.fleet.coordinator is not None and config.http.sources_file is not None:
-        raise ConfigError("http.sources_file: sources of a fleet are kept by its coordinator: leave it out")
-    check_batch(config.batch)
-    if not config.active and not may_be_empty and config.fleet.coordinator is None:
-        raise ConfigError("sources: none is enabled; add one, such as {id: demo, type: synthetic}")
-    seen: dict[str, str] = {}
-    for index, source in enumerate(config.sources):
-        check_source(source, f"sources[{index}].", tuple(config.record.stores))
-        other = seen.get(source.id.lower())
-        if other == source.id:
-            raise ConfigError(f"sources[{index}].id: {source.id!r} is used twice; each source needs its own")
-        if other is not None:
-            raise ConfigError(f"sources[{index}].id: {source.id!r} and {other!r} differ in nothing but their case")
-        seen[source.id.lower()] = source.id
-    _check_models(config)
-    for name in config.model_names:
-        _check_sizes(config.for_model(name))
-    for index, source in enumerate(config.sources):
-        if source.rules and config.tracking_of(source) is None:
-            raise ConfigError(f"sources[{index}].rules: rules need tracks; set tracking: true for this source as well")
-    check_reconnect(config.reconnect)
-    if config.admission != "off" and config.board.mode == "lossless":
-        raise ConfigError("admission: leaves frames out, which board.mode: lossless forbids; set one of them otherwise")
-    check_groups(config.tracking)
-    _check_classifiers(config, may_be_empty=may_be_empty)
-    check_publisher(config.publisher)
-    check_events(config.events)
-    check_http(config.http)
-    check_dashboard(config.dashboard)
-    check_record(config.record)
-    check_otlp(config.otlp)
-    check_playback(config.record, config.http)
-    check_bridge(config.bridge, config.http)
+    """Check the rules that types cannot express.
+
+    Raises:
+        ConfigError: the first of `problems_of`.
+    """
+    for problem in problems_of(config, may_be_empty=may_be_empty):
+        raise ConfigError(problem)
     return config
 
 
-def _check_models(config: Config) -> None:
+def problems_of(config: Config, *, may_be_empty: bool = False, places: Sequence[str] | None = None) -> Iterator[str]:
+    """Faults of ids, of references between keys, and unsafe combinations, each with the path of its key.
+
+    Args:
+        places: paths of the sources, where some of the file are left out; then nothing is said of all together.
+    """
+    is_whole = places is None
+    where = [f"{path}." for path in places or (f"sources[{index}]" for index in range(len(config.sources)))]
+    if is_whole:
+        yield from faults(lambda: check_fleet(config.fleet, has_sources=bool(config.sources) and not may_be_empty))
+        if not config.active and not may_be_empty and config.fleet.coordinator is None:
+            yield "sources: none is enabled; add one, such as {id: demo, type: synthetic}"
+        yield from problems_of_ids([source.id for source in config.sources])
+    if config.fleet.coordinator is not None and config.http.sources_file is not None:
+        yield "http.sources_file: sources of a fleet are kept by its coordinator: leave it out"
+    for path, source in zip(where, config.sources):
+        yield from problems_of_source(source, path, tuple(config.record.stores))
+    names = [*_problems_of_models(config, where)]
+    yield from names
+    if is_whole and not names:
+        yield from faults(*(partial(_check_sizes, config.for_model(name)) for name in config.model_names))
+    for path, source in zip(where, config.sources):
+        if source.rules and config.tracking_of(source) is None:
+            yield f"{path}rules: rules need tracks; set tracking: true for this source as well"
+    if config.admission != "off" and config.board.mode == "lossless":
+        yield "admission: leaves frames out, which board.mode: lossless forbids; set one of them otherwise"
+    yield from problems_of_sections({name: getattr(config, name) for name in _OF_SECTIONS})
+    if is_whole:
+        yield from faults(lambda: _check_classifiers(config, may_be_empty=may_be_empty))
+    yield from faults(
+        lambda: check_playback(config.record, config.http), lambda: check_bridge(config.bridge, config.http)
+    )
+
+
+def problems_of_sections(sections: Mapping[str, object]) -> Iterator[str]:
+    """The first fault of each section beyond its types."""
+    for name, check_section in _OF_SECTIONS.items():
+        if name in sections:
+            yield from faults(partial(check_section, sections[name]))
+
+
+def problems_of_ids(ids: Sequence[object]) -> Iterator[str]:
+    """Ids of sources that are used twice; others than texts are passed over."""
+    seen: dict[str, str] = {}
+    for index, id in enumerate(ids):
+        if not isinstance(id, str):
+            continue
+        other = seen.get(id.lower())
+        if other == id:
+            yield f"sources[{index}].id: {id!r} is used twice; each source needs its own"
+        elif other is not None:
+            yield f"sources[{index}].id: {id!r} and {other!r} differ in nothing but their case"
+        seen[id.lower()] = id
+
+
+def _problems_of_models(config: Config, where: Sequence[str]) -> Iterator[str]:
+    """Names that mean nothing, or are needed and not there."""
+    yield from faults(lambda: check_model_names(config.models))
+    for path, source in zip(where, config.sources):
+        yield from faults(partial(_check_models_of, config, source, path))
+    for index, row in enumerate(config.classifiers):
+        if row.model is not None or len(config.models) > 1:
+            key = f"classifiers[{index}].model"
+            yield from faults(partial(check_model_name, config.models, row.model, key, "its labels are"))
+
+
+def _check_models_of(config: Config, source: SourceConfig, where: str) -> None:
     """
     Raises:
         ConfigError: a name means nothing, or is needed and not there.
     """
-    check_model_names(config.models)
-    for index, source in enumerate(config.sources):
-        _check_models_of(config, source, f"sources[{index}].")
-    for index, row in enumerate(config.classifiers):
-        if row.model is not None or len(config.models) > 1:
-            check_model_name(config.models, row.model, f"classifiers[{index}].model", "its labels are")
-
-
-def _check_models_of(config: Config, source: SourceConfig, where: str) -> None:
     named = [source.model] if isinstance(source.model, str) else source.model or []
     for name in named:
         check_model_name(config.models, name, f"{where}model", "it is for")
@@ -259,7 +305,6 @@ def _check_sizes(config: Config) -> None:
 
 
 def _check_classifiers(config: Config, *, may_be_empty: bool) -> None:
-    check_names(config.classifiers)
     knows_sources = not may_be_empty and config.fleet.coordinator is None
     if config.classifiers and knows_sources and all(config.tracking_of(source) is None for source in config.active):
         raise ConfigError("classifiers: attributes belong to tracks, and no source is tracked; set tracking.enabled")

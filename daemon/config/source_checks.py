@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from daemon.config.recording import check_source_record
 from daemon.config.sources import AvConfig, CameraConfig, ReconnectConfig, SourceConfig, TrackingConfig
 from daemon.errors import ConfigError
 from daemon.redact import Url
-from daemon.rule_checks import check_rules, problems_of_coordinates, problems_of_polygon
+from daemon.rule_checks import problems_of_coordinates, problems_of_polygon, problems_of_rules
 from daemon.rule_config import Corner
 from daemon.view_config import RoiConfig, TilesConfig, tiles_of
 
@@ -41,34 +41,51 @@ def check_reconnect(reconnect: ReconnectConfig) -> None:
 
 def check_source(source: SourceConfig, where: str, stores: Sequence[str] | None = None) -> None:
     """
+    Raises:
+        ConfigError: the first of `problems_of_source`.
+    """
+    for problem in problems_of_source(source, where, stores):
+        raise ConfigError(problem)
+
+
+def problems_of_source(source: SourceConfig, where: str, stores: Sequence[str] | None = None) -> Iterator[str]:
+    """Keys that mean nothing, or contradict each other.
+
     Args:
         stores: names of all stores of recordings; None where they are not known.
-
-    Raises:
-        ConfigError: a key means nothing.
     """
     id = source.id
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", id):
-        raise ConfigError(f"{where}id: {id!r} may hold letters, digits, '_', '.' and '-' only")
-    if not id.strip("."):
-        raise ConfigError(f"{where}id: {id!r} means a folder to most programs: give it a letter or a digit")
-    check_rules(source.rules, where)
-    check_views(source.roi, source.tiles, where)
-    check_source_record(source.recording, stores, where, is_camera=isinstance(source, AvConfig) and source.is_live)
+        yield f"{where}id: {id!r} may hold letters, digits, '_', '.' and '-' only"
+    elif not id.strip("."):
+        yield f"{where}id: {id!r} means a folder to most programs: give it a letter or a digit"
+    yield from problems_of_rules(source.rules, where)
+    yield from problems_of_views(source.roi, source.tiles, where)
+    is_camera = isinstance(source, AvConfig) and source.is_live
+    yield from faults(lambda: check_source_record(source.recording, stores, where, is_camera=is_camera))
     if isinstance(source, AvConfig):
-        check_url(source.url, where)
-        _check_credentials(source, where)
+        yield from faults(lambda: check_url(source.url, where))
+        yield from _problems_of_credentials(source, where)
     elif isinstance(source, CameraConfig) and isinstance(source.device, str) and "://" in source.device:
-        raise ConfigError(f"{where}device: is a URL, and not a camera of this machine: set type: av and url")
+        yield f"{where}device: is a URL, and not a camera of this machine: set type: av and url"
 
 
-def _check_credentials(source: AvConfig, where: str) -> None:
+def faults(*checks: Callable[[], object]) -> Iterator[str]:
+    """The words of each of these checks that raises a ConfigError."""
+    for one in checks:
+        try:
+            one()
+        except ConfigError as error:
+            yield str(error)
+
+
+def _problems_of_credentials(source: AvConfig, where: str) -> Iterator[str]:
     if source.password is not None and source.user is None:
-        raise ConfigError(f"{where}password: wants a user, too")
+        yield f"{where}password: wants a user, too"
     if source.user is not None and not source.url.scheme:
-        raise ConfigError(f"{where}user: is for URLs; {source.url} is a path")
+        yield f"{where}user: is for URLs; {source.url} is a path"
     if source.user is not None and source.url.has_credentials:
-        raise ConfigError(f"{where}user: the URL has a user name as well: write one of them")
+        yield f"{where}user: the URL has a user name as well: write one of them"
 
 
 def check_url(url: Url, where: str) -> None:
@@ -94,31 +111,41 @@ def check_url(url: Url, where: str) -> None:
 
 
 def check_views(roi: Sequence[Corner] | RoiConfig | None, tiles: str | TilesConfig | None, where: str) -> None:
-    """Check the views of a source beyond their types.
+    """
+    Raises:
+        ConfigError: the first of `problems_of_views`.
+    """
+    for problem in problems_of_views(roi, tiles, where):
+        raise ConfigError(problem)
+
+
+def problems_of_views(
+    roi: Sequence[Corner] | RoiConfig | None, tiles: str | TilesConfig | None, where: str
+) -> Iterator[str]:
+    """The first fault of each view of a source beyond its type, with the path of its key.
 
     Args:
         where: path of the source, with a dot behind it, or nothing.
-
-    Raises:
-        ConfigError: with the path of the key.
     """
     if isinstance(roi, RoiConfig):
         for problem in (
             *problems_of_coordinates([("points", roi.points)], roi.frame_size),
             *problems_of_polygon("points", roi.points, roi.frame_size),
         ):
-            raise ConfigError(f"{where}roi.{problem}")
+            yield f"{where}roi.{problem}"
+            break
     elif roi is not None:
         remedy = "roi: {points: [...], frame_size: [width, height]}"
         for problem in (
             *problems_of_coordinates([("roi", list(roi))], None, remedy),
             *problems_of_polygon("roi", list(roi), None),
         ):
-            raise ConfigError(f"{where}{problem}")
+            yield f"{where}{problem}"
+            break
     if tiles is None:
         return
     tiling = tiles_of(tiles)
     if tiling is None:
-        raise ConfigError(f"{where}tiles: {tiles!r} is not columns x rows, such as 2x2, with 1 to 8 of each")
-    if tiling.columns == tiling.rows == 1:
-        raise ConfigError(f"{where}tiles: one tile is the whole picture: leave the key out")
+        yield f"{where}tiles: {tiles!r} is not columns x rows, such as 2x2, with 1 to 8 of each"
+    elif tiling.columns == tiling.rows == 1:
+        yield f"{where}tiles: one tile is the whole picture: leave the key out"

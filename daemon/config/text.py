@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +77,25 @@ _SURROGATES = re.compile("[\ud800-\udfff]")  # stand for bytes of a name that ar
 
 
 def check_variables(raw: object, kind: type, before: str = "") -> None:
+    """
+    Raises:
+        ConfigError: the first of `problems_of_variables`.
+    """
+    for problem in problems_of_variables(raw, kind, before):
+        raise ConfigError(problem)
+
+
+def problems_of_variables(raw: object, kind: type, before: str = "") -> Iterator[str]:
+    """Texts that cannot be what they are, or where ${NAME} would stay as it is.
+
+    Args:
+        before: the path of the value, with a dot behind it, or nothing.
+    """
     for where, value in strings(raw):
         if _SURROGATES.search(value) and not is_path(where, raw, kind):
-            raise ConfigError(f"{before}{where}: has bytes that are no text in UTF-8")
-        if any(not found[1] for found in VARIABLE.finditer(value)) and not is_secret(where, raw, kind):
-            raise ConfigError(
+            yield f"{before}{where}: has bytes that are no text in UTF-8"
+        elif any(not found[1] for found in VARIABLE.finditer(value)) and not is_secret(where, raw, kind):
+            yield (
                 f"{before}{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself, or "
                 "$${{NAME}} in a path that has this text"
             )

@@ -28,6 +28,7 @@ from daemon.pipeline.lanes import LaneSet
 from daemon.pipeline.model_set import Filters, ModelSet, Prepared
 from daemon.system import systemd
 from daemon.system.background import BackgroundTask
+from daemon.system.reload_answer import ReloadAnswer, write_answer
 from daemon.system.runtime import Runtime
 from daemon.system.stop_token import StoppedError
 from daemon.system.watchdog import Pulse
@@ -50,6 +51,7 @@ class _Request:
         persist: persists the new sources, None if they are not persisted.
         dry_run: check it, and change nothing.
         opening: the models that are being opened for it, by name, and their configuration.
+        begun_ns: monotonic time.
     """
 
     read: Callable[[Config], Config]
@@ -60,6 +62,7 @@ class _Request:
     opening: BackgroundTask[dict[str, LaneSet]] | None = None
     opened_for: Config | None = None
     opens: Sequence[str] = ()
+    begun_ns: int = 0
 
 
 class Changes(ThreadPart):
@@ -185,7 +188,8 @@ class Changes(ThreadPart):
         if not request.opening and not request.future.set_running_or_notify_cancel():
             return
         if request.reloads and not request.opening:
-            systemd.notify(f"RELOADING=1\nMONOTONIC_USEC={self._clock.monotonic_ns() // 1000}")
+            request.begun_ns = self._clock.monotonic_ns()
+            systemd.notify(f"RELOADING=1\nMONOTONIC_USEC={request.begun_ns // 1000}")
         try:
             change = self._apply(request)
         except (LookoutError, DetectorError, StoppedError) as error:
@@ -323,6 +327,7 @@ class Changes(ThreadPart):
         if request.reloads:
             self.reloads[True] += 1
             self._sources.retry()
+            write_answer(ReloadAnswer(request.begun_ns, change.summary))
             systemd.notify("READY=1")
         request.future.set_result(change)
 
@@ -331,6 +336,8 @@ class Changes(ThreadPart):
             if not isinstance(error, StoppingError):
                 self.reloads[False] += 1
                 log.error("reload refused: nothing has changed", reason=str(error))
+            begun_ns = request.begun_ns or self._clock.monotonic_ns()
+            write_answer(ReloadAnswer(begun_ns, None, str(error), getattr(error, "mistakes", ())))
             systemd.notify("READY=1")
         else:
             log.info("change refused: nothing has changed", reason=str(error))

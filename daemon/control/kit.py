@@ -241,12 +241,19 @@ def open_sources(
 ) -> SourceManager:
     """The sources; see `start_with_sources`."""
     from daemon.capture.sinks import NO_RECORDER, DaemonSinks
+    from daemon.control.source_states import SourceStates
     from daemon.control.sources import SourceManager
 
-    ports = board, core.ledger, announcements.announce, admission, announcements.forget
-    sinks = DaemonSinks(*ports, packets=packets, recorder=recording.packets if recording else NO_RECORDER)
-    sources = SourceManager(core.config, backend, make_source, sinks, core.runtime)
     clock = core.runtime.clock
+    states = SourceStates(clock)
+
+    def forget(source: str) -> None:
+        states.forget(source)
+        announcements.forget(source)
+
+    ports = board, core.ledger, states.heard_by(announcements.announce), admission, forget
+    sinks = DaemonSinks(*ports, packets=packets, recorder=recording.packets if recording else NO_RECORDER)
+    sources = SourceManager(core.config, backend, make_source, sinks, core.runtime, states)
     core.life.add(Closing("capture processes", sources.close_processes, clock), Phase.DECODERS)
     core.life.add(Closing("decoders", sources.close_decoders, clock), Phase.DECODERS)
     return sources
@@ -294,8 +301,23 @@ def open_changes(
         reloads: of parts that read files of their own.
     """
     from daemon.control.changes import Changes
+    from daemon.log import set_level
 
-    reload, follow = partial(_reload_settings, monitor, reloads), recording.configure if recording else None
+    level = core.config.log.level
+
+    def use_level(new: Config) -> None:
+        nonlocal level
+        if new.log.level != level:
+            level = new.log.level
+            set_level(new.log)
+
+    def follow(new: Config) -> None:
+        use_level(new)
+        if recording:
+            recording.configure(new)
+
+    # First, because others may start a process again, which has the level of then.
+    reload = partial(_reload_settings, monitor, [lambda new: partial(use_level, new), *reloads])
     changes = Changes(core.config, sources, models, loader, reload, core.runtime, follow)
     return core.life.add(changes, Phase.INTAKE)
 
@@ -305,14 +327,11 @@ def _reload_settings(monitor: Monitor, reloads: Sequence[Reload], new: Config) -
     Raises:
         ConfigError: a file cannot be read.
     """
-    from daemon.log import set_level
-
     found = [reload(new) for reload in reloads]
 
     def apply() -> None:
         for put_into_use in found:
             put_into_use()
-        set_level(new.log)
         monitor.reconfigure(new.monitor)
 
     return apply
@@ -330,12 +349,21 @@ def with_sources_of_fleet(read: Callable[[], Config], changes: Changes) -> Calla
 
 
 def note_health(
-    health: Health, models: ModelSet, ledger: Ledger, overload: Overload, recording: Recording | None
+    health: Health,
+    models: ModelSet,
+    ledger: Ledger,
+    overload: Overload,
+    events: EventPublisher,
+    recording: Recording | None,
 ) -> None:
-    """Let health know why there may be no results, or too few."""
+    """Let health know why there may be no results, or too few, or why they are not kept."""
     for name, row in models.detections.items():
-        health.conditions.append(partial(_named, name, partial(getattr, row.lanes, "unavailable")))
-        health.conditions.append(partial(_named, name, partial(ledger.boxes.fault_of, name)))
-    health.notes.append(lambda: overload.reason)
+        what = f"model {name}" if name else "model"
+        health.conditions[what] = partial(_named, name, partial(getattr, row.lanes, "unavailable"))
+        health.conditions[f"boxes of the {what}"] = partial(_named, name, partial(ledger.boxes.fault_of, name))
+    health.notes["load"] = lambda: overload.reason
+    for what, kept in (("journal", events.journal), ("snapshots", events.snapshots)):
+        if kept is not None:
+            health.notes[what] = partial(getattr, kept, "trouble")
     if recording:
-        health.notes.append(lambda: recording.trouble)
+        health.notes.update({f"store {store}": partial(recording.trouble_of, store) for store in recording.stores})

@@ -21,6 +21,7 @@ from daemon.capture.sinks import DaemonSinks
 from daemon.config.root import Config
 from daemon.config.sources import SourceConfig
 from daemon.control.plan import processes_of, remote_sources, surfaces_of
+from daemon.control.source_states import SourceStates
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from daemon.sources.factory import MakeSource
 from daemon.system.runtime import Runtime
@@ -40,6 +41,7 @@ class SourceManager:
 
     Attributes:
         captures: replaced as a whole at each change.
+        states: as they were announced last.
     """
 
     def __init__(
@@ -49,8 +51,9 @@ class SourceManager:
         make_source: MakeSource,
         sinks: DaemonSinks,
         runtime: Runtime,
+        states: SourceStates,
     ) -> None:
-        self.name = "sources"
+        self.name, self.states = "sources", states
         self._config, self._sinks = config, sinks
         self._clock, self._limits = runtime.clock, runtime.limits
         self._stop = StopToken()

@@ -61,7 +61,8 @@ async def _failed(_: Request, error: Exception) -> Response:
 
 async def _refused(_: Request, error: Exception) -> Response:
     """An error that the caller can correct."""
-    return json_answer({"error": str(error)}, 422 if isinstance(error, ConfigError) else 409)
+    mistakes = {"mistakes": error.mistakes} if isinstance(error, ConfigError) and error.mistakes else {}
+    return json_answer({"error": str(error), **mistakes}, 422 if isinstance(error, ConfigError) else 409)
 
 
 ERROR_HANDLERS: dict[Any, Any] = {

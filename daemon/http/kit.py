@@ -25,6 +25,7 @@ from daemon.http.source_checks import CheckOperations
 from daemon.http.source_pictures import PictureOperations
 from daemon.http.source_rows import SourceRows
 from daemon.http.sources import SourceOperations
+from daemon.http.status import StatusOperations
 from daemon.lifecycle import Phase, Steps
 from daemon.parts import DaemonParts
 from daemon.pipeline.core import Core
@@ -110,15 +111,20 @@ def serve(api: Api, parts: DaemonParts, fleet: FleetParts | None, read: Callable
     store = SourceStore(api.config.sources_file) if api.config.sources_file else None
     rows = SourceRows(parts.changes, parts.sources, recording)
     commands = FleetCommands(fleet) if fleet else None
+
+    def facts() -> dict[str, object]:
+        return {**_facts(parts, store, fleet, recording), **api.facts}
+
     features = (
         HealthOperations(parts.health, parts.sources, api.access),
         OverviewOperations(
             Exposition(parts.core.ledger, parts.sources, figures, api.histograms),
-            lambda: {**_facts(parts, store, fleet, recording), **api.facts},
+            facts,
             parts.changes,
             store,
             read,
         ),
+        StatusOperations(parts, facts),
         SourceOperations(rows, parts.changes, api.config, store, commands),
         CheckOperations(parts.changes, api.config),
         PictureOperations(rows, api.snapshots),

@@ -8,10 +8,24 @@ from typing import Any
 
 import msgspec
 
-from daemon.http.operation import Answer, Operation, Parameter, Schema, Shape, record, reference
+from daemon.http.operation import Answer, Operation, Parameter, Schema, Shape, reference
 from daemon.redact import Secret
 
-_ERROR = record("Error", {"error": {"type": "string"}})
+_ERROR = Schema(
+    {
+        "type": "object",
+        "properties": {
+            "error": {"type": "string"},
+            "mistakes": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "of a configuration, where there are several; `error` has the first ones",
+            },
+        },
+        "required": ["error"],
+    },
+    "Error",
+)
 _OF_RIGHT = (401, 403)
 _OF_BODY = (400, 408, 413, 415)
 

@@ -90,7 +90,7 @@ def _from_argument(text: str) -> DaemonAddress:
     endpoint = http = None
     for url in urls.split(","):
         if url.startswith(("http://", "https://")):
-            http = _checked_http(url)
+            http = http_address(url)
         elif url.startswith(("tcp://", "ipc://")):
             endpoint = _checked_endpoint(url)
         else:
@@ -112,7 +112,7 @@ def _with_unique_names(found: Sequence[DaemonAddress]) -> list[DaemonAddress]:
 
 
 def _from_config(row: DaemonConfig, token: Secret | None) -> DaemonAddress:
-    http = _checked_http(row.http) if row.http else None
+    http = http_address(row.http) if row.http else None
     own = _token(row.name, row.token, row.token_file) or token
     endpoint = _checked_endpoint(row.endpoint) if row.endpoint else None
     return DaemonAddress(row.name, endpoint, http, own, row.server_key, row.secret_key_file)
@@ -188,7 +188,12 @@ def _checked_endpoint(url: str) -> str:
     return url
 
 
-def _checked_http(url: str) -> str:
+def http_address(url: str) -> str:
+    """The URL of an HTTP API, without a slash at its end.
+
+    Raises:
+        ConfigError: it is none.
+    """
     try:
         parts = urlsplit(url)
         well_formed = bool(parts.hostname) and (parts.port is None or parts.port > 0)

@@ -200,10 +200,14 @@ class Recording:
         return [store.figures for store in self._stores.values()]
 
     @property
-    def trouble(self) -> str | None:
-        """Stores that cannot be written to; None if all can."""
-        rows = [f"store {row.name}: {row.cause}: {row.detail}" for row in self.figures if row.cause]
-        return "; ".join(rows) or None
+    def stores(self) -> list[str]:
+        """The names of all stores."""
+        return [*self._stores]
+
+    def trouble_of(self, store: str) -> str | None:
+        """Why a store cannot be written to; None if it can."""
+        row = self._stores[store].figures
+        return f"store {row.name}: {row.cause}: {row.detail}" if row.cause else None
 
     @property
     def pids(self) -> list[int]:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from errno import ECHILD, ETIMEDOUT
 from typing import Protocol
 
+from daemon.log import as_of_now
 from daemon.system.process_template import TITLE_BYTES
 from daemon.system.signals import signals_blocked
 
@@ -173,7 +174,7 @@ def spawn(
     Raises:
         OSError: no descriptor or no process.
     """
-    with _written(dict(os.environ if environment is None else environment), order) as orders:
+    with _written(dict(os.environ if environment is None else environment), as_of_now(order)) as orders:
         for _ in range(_TRIES):
             os.lseek(orders, 0, os.SEEK_SET)
             mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

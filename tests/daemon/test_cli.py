@@ -219,12 +219,19 @@ def test_check_finds_what_would_end_run(tmp_path: Path, capsys: pytest.CaptureFi
             "log": ({"file": str(tmp_path / "no" / "log")}, "log.file: "),
             "monitor": ({"frames_file": str(tmp_path)}, "monitor.frames_file: "),
             "events": ({"snapshots": {"folder": "/proc/version/pictures"}}, "events.snapshots.folder"),
+            "events ": ({"snapshots": {"folder": "/proc/pictures"}}, "events.snapshots.folder"),
+            "events  ": ({"journal": "/proc/events.sqlite"}, "events.journal: /proc/events.sqlite cannot be written"),
+            "record": (
+                {"stores": {"disk": {"path": str(tmp_path / "disk")}}, "port": port},
+                f"record: cannot bind 127.0.0.1:{port}",
+            ),
         }
+        api = {"enabled": True, "port": 0, "token": "a-token-that-is-long-enough"}
         for key, (value, words) in parts.items():
-            command = _config(tmp_path, **{key: value})
+            command = _config(tmp_path, **{"http": api, key.strip(): value})
             assert invoke(["check", *command]) == 2
             assert words in capsys.readouterr().out
-            if key in ("publisher", "http"):
+            if key in ("publisher", "http", "record"):
                 assert invoke(["check", "--running", *command]) == 0
             assert invoke(["run", *command]) == 2
             assert words in capsys.readouterr().err

@@ -179,7 +179,7 @@ def test_what_a_password_is_made_of_does_not_matter(source: str, address: str, m
 
 
 def test_all_mistakes_are_named_at_once_with_their_lines() -> None:
-    """Of 150 cameras two have one, and another key; of more than ten the others are counted."""
+    """Of 150 cameras two have one, and another key; the text of more than ten counts the others."""
     rows = [f"  - id: door-{number}\n    type: av\n    url: rtsp://192.0.2.1/{number}\n" for number in range(150)]
     rows[87] = rows[87].replace("url:", "urll:")
     rows[119] += "    max_fps: -1\n"
@@ -191,8 +191,74 @@ def test_all_mistakes_are_named_at_once_with_their_lines() -> None:
         "sources[119].max_fps: must be a number between 0.001 and 1000, not -1 (door-119, line 363); "
         "lanes: must be a whole number between 1 and 16, not 'many' (line 454)"
     )
-    with pytest.raises(ConfigError, match=r"^150 mistakes: .*\(door-9, line 31\); and 140 more$"):
+    with pytest.raises(ConfigError, match=r"^151 mistakes: .*\(door-9, line 31\); and 141 more$") as caught:
         parse(text.replace("lanes: many\n", "").replace("urll:", "url:").replace("type: av", "type: video"))
+    assert len(caught.value.mistakes) == 151
+    assert caught.value.mistakes[-2].startswith("sources[148].type: must be one of av")
+
+
+def test_every_mistake_of_many_cameras_has_its_id_and_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every kind, several of one camera, and beside mistakes elsewhere; nothing is said that only follows."""
+    monkeypatch.delenv("NO_SUCH", raising=False)
+    rows = [f"  - id: door-{number}\n    type: av\n    url: rtsp://192.0.2.1/{number}\n" for number in range(150)]
+    assert parse("model: {path: demo.onnx}\nsources:\n" + "".join(rows)).sources[149].id == "door-149"
+    rows[3] = rows[3].replace("url:", "urll:") + "    max_fps: -1\n    enabled: 7\n"
+    rows[20] = rows[20].replace("door-20", "door-19")
+    rows[21] = rows[21].replace("door-21", "Door-19")
+    rows[40] = rows[40].replace("rtsp:", "rtps:")
+    rows[41] = rows[41].replace("192.0.2.1", "192.0.2.1:99999") + "    password: alone\n"
+    rows[60] += "    rules:\n      - {type: zone, name: a b, points: [[0, 0], [1, 1]]}\n"
+    rows[70] += "    tiles: 99x1\n    roi: [[0, 0]]\n"
+    rows[80] = rows[80].replace("type: av", "type: rtsp") + "    max_fps: fast\n"
+    rows[90] = rows[90].replace("    url: rtsp://192.0.2.1/90\n", "")
+    rows[100] += "    model: people\n"
+    rows[110] += "    url: rtsp://192.0.2.2/110\n"
+    rows[120] = "  - door-120\n"
+    rows[130] = rows[130].replace("192.0.2.1/130", "me:${NO_SUCH}@192.0.2.1/130") + "    record: {stores: [disk]}\n"
+    rows[140] += "    record: {stores: [disk]}\n"
+    text = "model: {path: demo.onnx}\nsources:\n" + "".join(rows)
+    text += "lanes: many\nlane: 1\nhttp: {enabled: true, host: 0.0.0.0}\nboard: {depth: -1, modee: live}\n"
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    expected = [
+        ("door-3", "unknown key `urll`; did you mean `url`?", "urll:"),
+        ("door-3", "sources[3].max_fps: must be a number", "max_fps: -1"),
+        ("door-3", "sources[3].enabled: must be true or false, not 7", "enabled: 7"),
+        ("door-19", "sources[20].id: 'door-19' is used twice", "id: door-19"),
+        ("Door-19", "sources[21].id: 'Door-19' and 'door-19' differ in nothing but their case", "id: Door-19"),
+        ("door-40", "rtps:// is nothing that video comes from; did you mean rtsp://?", "rtps://"),
+        ("door-41", "sources[41].url: port 99999 is not one", ":99999"),
+        ("door-41", "sources[41].password: wants a user, too", "password: alone"),
+        ("door-60", "sources[60].rules[0].name: 'a b' may hold", "name: a b"),
+        ("door-60", "sources[60].rules[0].points: a polygon needs three", "points: [[0, 0]"),
+        ("door-70", "sources[70].roi: a polygon needs three", "roi: [[0, 0]]"),
+        ("door-70", "sources[70].tiles: '99x1' is not", "tiles: 99x1"),
+        (
+            "door-80",
+            "sources[80].type: must be one of av, camera, synthetic, not 'rtsp': for rtsp it is av",
+            "type: rtsp",
+        ),
+        ("door-80", "sources[80].max_fps: must be a number", "max_fps: fast"),
+        ("door-90", "sources[90]: missing key `url`", "id: door-90"),
+        ("door-100", "sources[100].model: there is one model, without a name", "model: people"),
+        ("door-110", "sources[110].url: is written twice, in lines", "url: rtsp://192.0.2.1/110"),
+        ("", "sources[120]: must be a mapping", "- door-120"),
+        ("door-130", "sources[130].url: the environment variable NO_SUCH is not set", "${NO_SUCH}"),
+        ("door-140", "sources[140].record.stores: no store is named 'disk'", "record: {stores: [disk]}"),
+        ("", "lanes: must be a whole number", "lanes: many"),
+        ("", "unknown key `lane`; did you mean `lanes`?", "lane: 1"),
+        ("", "http.host: 0.0.0.0 can be reached", "host: 0.0.0.0"),
+        ("", "board.depth: must be", "depth: -1"),
+        ("", "board: unknown key `modee`; did you mean `mode`?", "modee: live"),
+    ]
+    lines, said = text.splitlines(), list(caught.value.mistakes)
+    for id, words, content in expected:
+        found = [line for line in said if words in line and line.endswith(")")]
+        assert len(found) == 1, (words, said)
+        place, _, number = found[0].rpartition("(")[2].rstrip(")").rpartition("line ")
+        assert (place.rstrip(", "), content in lines[int(number) - 1]) == (id, True), found
+        said.remove(found[0])
+    assert said == []
 
 
 def test_a_dollar_more_stands_for_the_text_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

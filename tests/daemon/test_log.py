@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,8 +12,27 @@ import pytest
 import structlog
 
 from daemon.config.root import LogConfig
-from daemon.log import RateLimiter, logging
+from daemon.log import RateLimiter, as_of_now, logging, set_level
 from tests.support.clock import ManualClock
+
+
+@dataclass(frozen=True)
+class _Order:
+    log: LogConfig
+
+
+def test_a_process_that_is_started_later_has_the_level_of_then(tmp_path: Path) -> None:
+    """Its order is older than the change; orders without a log are left alone."""
+    order = _Order(LogConfig(file=tmp_path / "log", format="json"))
+    with logging(order.log):
+        assert as_of_now(order) is order
+        set_level(LogConfig(level="debug"))
+        assert as_of_now(order) == _Order(LogConfig(level="debug", file=tmp_path / "log", format="json"))
+        assert as_of_now("text") == "text"
+        structlog.get_logger().debug("now")
+    assert '"now"' in (tmp_path / "log").read_text()
+    with logging(order.log):
+        assert as_of_now(order) is order
 
 
 def test_lines_of_one_kind_are_held_back_and_counted(clock: ManualClock) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,10 @@ class Installed:
         return self.systemd.show(UNIT, "ActiveState"), self.systemd.show(UNIT, "Result")
 
 
+def _says(systemd: Booted, words: str) -> bool:
+    return words in systemd.journal(UNIT)
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     with Booted(tmp_path_factory.mktemp("systemd")) as systemd:
@@ -91,16 +96,22 @@ def test_it_starts_detects_and_stops(running: Installed) -> None:
 
 
 def test_a_reload_keeps_the_process(running: Installed) -> None:
-    process = running.systemd.main_process(UNIT)
+    """What the daemon refuses fails `systemctl reload`, whether the file is wrong or only cannot be used now."""
+    process, systemd = running.systemd.main_process(UNIT), running.systemd
     running.configure(sources=3)
-    running.systemd.run("systemctl", "reload", UNIT)
+    systemd.run("systemctl", "reload", UNIT)
     wait_until(lambda: running.is_up(3), "the new sources are up")
-    running.configure(sources=3, board={"depth": -1})
-    with pytest.raises(AssertionError, match="systemctl reload"):
-        running.systemd.run("systemctl", "reload", UNIT)
-    wait_until(lambda: "board.depth: must be" in running.systemd.journal(UNIT), "the mistake is named")
+    mistakes: list[tuple[dict[str, object], str]] = [
+        ({"board": {"depth": -1}}, "board.depth: must be"),
+        ({"lanes": 3}, "nothing has changed: lanes: cannot change"),
+    ]
+    for mistake, words in mistakes:
+        running.configure(sources=3, **mistake)
+        with pytest.raises(AssertionError, match="systemctl reload"):
+            systemd.run("systemctl", "reload", UNIT)
+        wait_until(partial(_says, systemd, words), "the mistake is named")
     assert running.is_up(3)
-    assert running.systemd.main_process(UNIT) == process
+    assert systemd.main_process(UNIT) == process
     assert running.restarts() == 0
 
 

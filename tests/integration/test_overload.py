@@ -75,6 +75,8 @@ def test_a_daemon_of_no_fleet_says_that_it_is_too_much() -> None:
         assert app.health.warnings() == []
         clock.leap_ns = 31_000_000_000
         wait_until(lambda: any("does not keep up" in said for said in app.health.warnings()), "it is said")
+        (trouble,) = app.health.troubles()
+        assert (trouble.what, "does not keep up" in trouble.reason) == ("load", True)
     finally:
         assert app.stop() == 0
 

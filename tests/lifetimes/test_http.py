@@ -120,6 +120,28 @@ def test_a_reload_behind_a_change_that_is_persisted_does_not_undo_it(tmp_path: P
         assert _ids(app) == served.kept == ["street", "garden"]
 
 
+def test_an_operator_sees_a_daemon_whose_change_hangs(tmp_path: Path) -> None:
+    """Its status is answered at once; another level of the log waits for its turn, and holds from then on."""
+    served = Served(tmp_path / "sources.json")
+    with served.running(tmp_path, STREET) as app, ThreadPoolExecutor(2) as beside:
+        wait_up(app, "street")
+        served.making.close()
+        added = beside.submit(served.add_garden)
+        served.making.wait_for_one()
+        level = beside.submit(served.client.put, "/api/v1/log", json={"level": "warning"})
+        found = served.client.get("/api/v1/status").json()
+        assert (found["state"], found["log_level"], found["troubles"]) == ("running", "info", [])
+        assert [row["id"] for row in found["sources"]] == ["street"]
+        served.making.open()
+        assert added.result(_TIMEOUT_S).status_code == 201
+        assert level.result(_TIMEOUT_S).json() == {"level": "warning"}
+        wait_up(app, "street", "garden")
+        found = served.client.get("/api/v1/status").json()
+        assert found["log_level"] == served.client.get("/api/v1/log").json()["level"] == "warning"
+        assert [(row["id"], row["state"]) for row in found["sources"]] == [("street", "up"), ("garden", "up")]
+        assert app.reload().result(_TIMEOUT_S).settings == ["log.level"]  # as the file has it
+
+
 def test_a_change_that_goes_on_after_its_answer_is_persisted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission, "_TIMEOUT_S", 0.01)
     served = Served(tmp_path / "sources.json")

@@ -54,6 +54,8 @@ _SEMANTICS = [
     click.option("--box-units", type=click.Choice(get_args(BoxUnits)), help="Of chosen boxes, as model.box_units."),
     click.option("--first-class", type=click.IntRange(0, 1), help="As model.first_class."),
 ]
+OWN_TOKEN = click.option("--token", help="Of the HTTP API.  [default: one of http in the file, else LOOKOUT_TOKEN]")
+URL = click.option("--url", help="HTTP API of the daemon, instead of that of the file: http://HOST:9105.")
 FLEET = click.option(
     "--fleet",
     type=InputName(),

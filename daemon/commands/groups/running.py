@@ -8,7 +8,7 @@ from typing import cast
 
 import click
 
-from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL, FLEET, LABELS, members_from
+from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL, FLEET, LABELS, OWN_TOKEN, URL, members_from
 from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
 
@@ -81,12 +81,53 @@ def check(config: Path, running: bool, draw: Path | None) -> int:
 
 @click.command()
 @CONFIG
+@URL
+@OWN_TOKEN
+@click.option("--sources", "every_source", is_flag=True, help="All sources, however many there are.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def status(config: Path, url: str | None, token: str | None, every_source: bool, as_json: bool) -> int:
+    """Show a running daemon: sources, models, stores, bridge, and what is in trouble, since when and why.
+
+    Exit code 0: all is well; 1: something is down, or works less well than it should; 2: the daemon cannot be asked.
+    """
+    from rich.console import Console
+
+    from daemon.commands.running_daemon import running_daemon
+    from daemon.commands.status import as_json as text_of
+    from daemon.commands.status import show, status_of
+
+    found = status_of(running_daemon(config, url, token, ("view", "operate")))
+    if as_json:
+        click.echo(text_of(found))
+    else:
+        show(found, Console(), every_source=every_source)
+    return 0 if found.ok else 1
+
+
+@click.command()
+@CONFIG
+@URL
+@OWN_TOKEN
 @click.option("--pid", type=click.IntRange(1), help="Of the daemon, to signal it where http.enabled is not set.")
-def reload(config: Path, pid: int | None) -> int:
+def reload(config: Path, url: str | None, token: str | None, pid: int | None) -> int:
     """Have the daemon that runs with this configuration read it again; 2 with the reason if it refuses."""
     from daemon.commands.reload import reload as ask
 
-    click.echo(ask(config, pid))
+    click.echo(ask(config, url, token, pid))
+    return 0
+
+
+@click.command()
+@click.argument("level", required=False, type=click.Choice(["debug", "info", "warning", "error"]))
+@CONFIG
+@URL
+@OWN_TOKEN
+def log_level(level: str | None, config: Path, url: str | None, token: str | None) -> int:
+    """Have a running daemon log from LEVEL on, until it reloads or restarts; without LEVEL, print the present one."""
+    from daemon.commands.running_daemon import log_level as ask
+    from daemon.commands.running_daemon import running_daemon
+
+    click.echo(ask(running_daemon(config, url, token, ("operate", "view")), level))
     return 0
 
 

@@ -1,0 +1,57 @@
+"""The daemon's answer to a reload that a signal has asked for: a file in the service's own folder of run time.
+
+Without an HTTP API a signal is all that reaches a daemon, and nothing comes back. systemd gives a service and its
+ExecReload the same RUNTIME_DIRECTORY: there the daemon leaves its answer, and the command finds it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_NAME = "reload.json"
+
+
+class ReloadAnswer(msgspec.Struct, frozen=True):
+    """
+    Attributes:
+        begun_ns: when the reload began, before the file was read; monotonic, which is the same for all processes.
+        changed: as the API tells it; None if it was refused.
+        error: why it was refused.
+        mistakes: of the configuration, one line each, where there are several.
+    """
+
+    begun_ns: int
+    changed: dict[str, Any] | None = None
+    error: str | None = None
+    mistakes: Sequence[str] = ()
+
+
+def answer_path() -> Path | None:
+    """Where the answer is; None for a process of no service."""
+    folder = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    return Path(folder) / _NAME if folder else None
+
+
+def write_answer(answer: ReloadAnswer) -> None:
+    """Leave it for a command that waits, if there may be one."""
+    path = answer_path()
+    if path is None:
+        return
+    with suppress(OSError):
+        part = path.with_suffix(".part")
+        part.write_bytes(msgspec.json.encode(answer))
+        part.replace(path)
+
+
+def read_answer(path: Path) -> ReloadAnswer | None:
+    """The last one; None before the first."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ReloadAnswer)
+    except (OSError, msgspec.MsgspecError):
+        return None
