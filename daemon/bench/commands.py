@@ -10,7 +10,7 @@ import click
 
 from daemon.bench import options
 from daemon.bench.old_names import PEERS, add_old_names
-from daemon.commands.groups.options import CACHE, DEVICE, LABELS, PRECISION, renamed, takes_builder_level
+from daemon.commands.groups.options import CACHE, DEVICE, LABELS, PRECISION, examples, renamed, takes_builder_level
 from daemon.commands.paths import JSON_FILE, InputPath, OutputFile, OutputFolder
 
 if TYPE_CHECKING:
@@ -49,7 +49,12 @@ def _repeats(default: int) -> Callable[[_Command], _Command]:
     return click.option("--repeats", default=default, show_default=True, type=click.IntRange(1), help="Runs per case.")
 
 
-@bench.command()
+@bench.command(
+    epilog=examples(
+        "lookout bench run clip.mp4 --sources 4 --seconds 20",
+        "lookout bench run clip.mp4 --sources 24 --paced --repeats 1 --out results/",
+    )
+)
 @options.takes_load
 @options.PACED
 @click.option("--until-end", is_flag=True, help="Play each recording once, from its beginning to its end.")
@@ -99,7 +104,12 @@ def run(
     return show_report(report, out, json_file)
 
 
-@bench.command()
+@bench.command(
+    epilog=examples(
+        "lookout bench search clip.mp4 --over batch=1,2,4,8",
+        "lookout bench search clip.mp4 --most sources --sources 8",
+    )
+)
 @options.takes_load
 @options.PACED
 @_repeats(3)
@@ -164,7 +174,7 @@ def search(
     return show_report(report, out, json_file)
 
 
-@part.command()
+@part.command(epilog=examples("lookout bench part decode clip.mp4 --seconds 2"))
 @click.argument("clip", type=InputPath())
 @click.option(
     "--sessions", default=[7, 28, 56, 150], show_default=True, multiple=True, type=click.IntRange(1), help="Repeat it."
@@ -187,7 +197,7 @@ def decode(json_file: Path | None, **values: Any) -> int:
     return 0
 
 
-@part.command()
+@part.command(epilog=examples("lookout bench part engine yolov8n.onnx"))
 @click.argument("model", type=InputPath())
 @LABELS
 @PRECISION
@@ -212,7 +222,12 @@ def engine(json_file: Path | None, **values: Any) -> int:
     return 0
 
 
-@bench.command()
+@bench.command(
+    epilog=examples(
+        "lookout bench compare old/run.json new/run.json",
+        "lookout bench compare fp32.jsonl int8.jsonl --iou 0.9",
+    )
+)
 @click.argument("old", type=InputPath())
 @click.argument("new", type=InputPath())
 @click.option(
@@ -249,7 +264,7 @@ def compare(old: Path, new: Path, minimum: float, iou: float, agreement: float) 
     return int(any(change.result == "worse" for change in changes))
 
 
-@bench.command()
+@bench.command(epilog=examples("lookout bench report results/run.json --out results/"))
 @click.argument("files", nargs=-1, required=True, type=InputPath())
 @click.option("--out", type=OutputFolder(), default=Path("bench-results"), show_default=True)
 def report(files: tuple[Path, ...], out: Path) -> int:

@@ -18,6 +18,7 @@ from daemon.commands.groups.options import (
     PROVIDER,
     PROVIDER_DEVICE,
     THREADS,
+    examples,
     takes_builder_level,
     takes_semantics,
 )
@@ -37,7 +38,13 @@ if TYPE_CHECKING:
     OpenModel = Callable[[], Detector]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout evaluate --model yolox_s.onnx --labels coco --images val/ --annotations val.json",
+        "lookout evaluate --model resnet18.onnx --classify photos/",
+        "lookout evaluate --mot MOT17/train/",
+    )
+)
 @click.option("--model", type=InputPath(), help="ONNX file.")
 @click.option("--images", type=InputPath(), help="Folder of the photos.")
 @click.option("--annotations", type=InputPath(), help="COCO ground truth, JSON.")
@@ -202,7 +209,12 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
     return rows
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout calibrate yolov8n.onnx --labels coco --from recordings/ --out calibrated/",
+        "lookout calibrate resnet50.onnx --from photos/ --classify val/ --precision int8",
+    )
+)
 @click.argument("model", type=InputPath())
 @click.option(
     "--from",

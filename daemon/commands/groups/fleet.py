@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from daemon.commands.groups.options import CONFIG
+from daemon.commands.groups.options import CONFIG, examples
 from daemon.commands.paths import InputPath, OutputFile
 
 _Command = Callable[..., int]
@@ -33,7 +33,7 @@ def fleet() -> None:
     which may have nothing else."""
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet status --coordinator etcd://192.0.2.5:2379 --sources"))
 @_connected
 @click.option("--sources", "every_source", is_flag=True, help="All sources, and not only those without their owner.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
@@ -54,7 +54,12 @@ def status(every_source: bool, as_json: bool, **where: Any) -> int:
     return 0
 
 
-@fleet.command()
+@fleet.command(
+    epilog=examples(
+        "lookout fleet add -c config.yaml --from cameras.yaml",
+        "lookout fleet add rtsp://192.0.2.10/stream1 --id door -c config.yaml",
+    )
+)
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...")
 @_connected
 @click.option("--from", "file", type=InputPath(), metavar="FILE", help="Its list `sources`.")
@@ -81,7 +86,7 @@ def add(
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet remove door -c config.yaml"))
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @_connected
 def remove(sources: tuple[str, ...], **where: Any) -> int:
@@ -93,7 +98,7 @@ def remove(sources: tuple[str, ...], **where: Any) -> int:
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet drain hall/gpu0 --reason upgrade --wait -c config.yaml"))
 @click.argument("member")
 @_connected
 @click.option("--reason", default="drained by an operator", show_default=True, help="Shown by status.")
@@ -107,7 +112,7 @@ def drain(member: str, reason: str, wait: bool, timeout: float, **where: Any) ->
         return fleets.drain(found, member, reason, timeout if wait else None)
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet undrain hall/gpu0 -c config.yaml"))
 @click.argument("member")
 @_connected
 def undrain(member: str, **where: Any) -> int:
@@ -119,7 +124,7 @@ def undrain(member: str, **where: Any) -> int:
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet move door yard hall/gpu0 -c config.yaml"))
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("member")
 @_connected
@@ -133,7 +138,7 @@ def move(sources: tuple[str, ...], member: str, no_pin: bool, **where: Any) -> i
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet rebalance --dry-run -c config.yaml"))
 @_connected
 @click.option("--dry-run", is_flag=True, help="Only show the moves.")
 def rebalance(dry_run: bool, **where: Any) -> int:
@@ -149,7 +154,7 @@ def rebalance(dry_run: bool, **where: Any) -> int:
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet backup fleet.json -c config.yaml"))
 @click.argument("file", type=OutputFile())
 @_connected
 def backup(file: Path, **where: Any) -> int:
@@ -161,7 +166,7 @@ def backup(file: Path, **where: Any) -> int:
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet restore fleet.json -c config.yaml"))
 @click.argument("file", type=InputPath())
 @_connected
 @click.option("--replace", is_flag=True, help="Also sources that are there with another configuration.")

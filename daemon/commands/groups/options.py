@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
+from click.shell_completion import CompletionItem
 
 from daemon.commands.environment import ConfigFile
 from daemon.commands.paths import InputName, InputPath
@@ -18,6 +19,15 @@ from detectors.port import Precision
 from detectors.semantics import Activation, BoxUnits, Semantics
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def complete_models(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the catalogue, and files where none of them begins like that."""
+    from daemon.commands.catalogue import CATALOGUE, DEMO
+
+    names = [name for name in (*(entry.name for entry in CATALOGUE), DEMO) if name.startswith(incomplete)]
+    return [CompletionItem(incomplete, type="file"), *map(CompletionItem, names)]
+
 
 CONFIG = click.option(
     "-c",
@@ -44,6 +54,12 @@ THREADS = click.option("--threads", default=0, show_default=True, type=click.Int
 ENDPOINT = "tcp://127.0.0.1:5556"
 FIRST_MODEL = "yolox_nano"  # small, fast on any machine, and of a permissive licence
 LABELS = click.option("--labels", type=InputName(), help="Labels file, or coco, for a model without.")
+MODEL = click.option(
+    "--model",
+    type=InputName(),
+    shell_complete=complete_models,
+    help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]",
+)
 _SEMANTICS = [
     click.option("--mean", nargs=3, type=click.FloatRange(0, 255), help="Of the model's colours, as model.mean."),
     click.option("--std", nargs=3, type=click.FloatRange(0, 255), help="Their deviation, as model.std."),
@@ -57,6 +73,11 @@ FLEET = click.option(
     metavar="ADDRESS|FILE",
     help="Follow the members of a fleet: etcd://HOST:2379/NAME, or a configuration that has it.",
 )
+
+
+def examples(*lines: str) -> str:
+    """Examples as the end of a command's help, one a line, with a comment behind it or without."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
 def renamed(*old: str, now: str) -> Callable[[_Command], _Command]:

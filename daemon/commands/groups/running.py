@@ -8,15 +8,35 @@ from typing import cast
 
 import click
 
-from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL, FLEET, LABELS, fleet_from
+from daemon.commands.groups.options import (
+    CONFIG,
+    ENDPOINT,
+    FIRST_MODEL,
+    FLEET,
+    LABELS,
+    complete_models,
+    examples,
+    fleet_from,
+)
 from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout run rtsp://192.0.2.10/stream1 --dashboard  # a camera, and the page",
+        "lookout run clips/ --model demo --track --save-video seen.mp4",
+        "lookout run -c config.yaml",
+    )
+)
 @click.argument("sources", nargs=-1, type=InputName(cameras=True), metavar="[SOURCE]...")
 @CONFIG
-@click.option("--model", type=InputName(), help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]")
+@click.option(
+    "--model",
+    type=InputName(),
+    shell_complete=complete_models,
+    help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]",
+)
 @LABELS
 @click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
 @click.option("--save", type=OutputFile(), help="Write the configuration that SOURCEs make, commented.")
@@ -57,7 +77,7 @@ def run(
     return run_sources(typed, save, page=dashboard)
 
 
-@click.command()
+@click.command(epilog=examples("lookout check -c config.yaml", "lookout check -c config.yaml --draw pictures/"))
 @CONFIG
 @click.option("--running", is_flag=True, help="A daemon has this configuration's ports: do not try them.")
 @click.option(
@@ -79,7 +99,7 @@ def check(config: Path, running: bool, draw: Path | None) -> int:
         return run_check(loaded, ports=not running, draw=draw)
 
 
-@click.command()
+@click.command(epilog=examples("lookout reload -c config.yaml"))
 @CONFIG
 @click.option("--pid", type=click.IntRange(1), help="Of the daemon, to signal it where http.enabled is not set.")
 def reload(config: Path, pid: int | None) -> int:
@@ -90,7 +110,7 @@ def reload(config: Path, pid: int | None) -> int:
     return 0
 
 
-@click.command()
+@click.command(epilog=examples("lookout health -c config.yaml"))
 @CONFIG
 def health(config: Path) -> int:
     """Ask the daemon that runs with this configuration for a sign of life; 0 if there is one, 1 if not."""
@@ -102,7 +122,13 @@ def health(config: Path) -> int:
     return 0 if lives else 1
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout watch  # a live table, of a daemon on this machine",
+        "lookout watch tcp://192.0.2.7:5556 --source door --json",
+        "lookout watch --once --timeout 10",
+    )
+)
 @click.argument("endpoint", default=ENDPOINT)
 @click.option("--source", "sources", multiple=True, help="Only this source; may be given more than once.")
 @click.option("--json", "as_json", is_flag=True, help="One message a line, as JSON.")
@@ -136,7 +162,12 @@ def watch(
         return watching.lines(subscriber) if as_json else watching.table(subscriber, fleet or endpoint)
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout events --json",
+        "lookout events http://127.0.0.1:9105 --since 0  # those of the journal",
+    )
+)
 @click.argument("endpoint", default=ENDPOINT)
 @click.option("--source", "sources", multiple=True, help="Only this source; may be given more than once.")
 @click.option("--json", "as_json", is_flag=True, help="One event a line, as JSON.")
@@ -168,7 +199,7 @@ def events(
         return listing.live(subscriber, as_json)
 
 
-@click.command()
+@click.command(epilog=examples("lookout demo", "lookout demo --dashboard"))
 @click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=1), help="How long.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "trt-rtx", "cpu"]))
 @click.option("--dashboard", is_flag=True, help="Until Ctrl-C, with the page in a browser.")
@@ -180,7 +211,7 @@ def demo(seconds: float, backend: str, dashboard: bool) -> int:
     return run_demo(seconds, cast("Backend", backend), page=dashboard)
 
 
-@click.command()
+@click.command(epilog=examples("lookout cameras --usb", "lookout cameras --at 192.0.2.10 --user viewer --yaml"))
 @click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0, 60), help="To wait for answers.")
 @click.option("--at", "addresses", multiple=True, metavar="HOST[:PORT]", help="A camera that discovery does not reach.")
 @click.option("--user", default="", help="Of the cameras in the network.")
@@ -208,9 +239,16 @@ def cameras(
     return 0 if found else 1
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout init  # asks for all",
+        "lookout init rtsp://192.0.2.10/stream1 0 --out mine.yaml",
+    )
+)
 @click.argument("sources", nargs=-1, type=InputName(cameras=True), metavar="[SOURCE]...")
-@click.option("--model", type=InputName(), help="ONNX file, or a name of `lookout model list`.")
+@click.option(
+    "--model", type=InputName(), shell_complete=complete_models, help="ONNX file, or a name of `lookout model list`."
+)
 @LABELS
 @click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
 @click.option("--out", type=OutputFile(), default="config.yaml", show_default=True, help="The file.")
