@@ -77,6 +77,7 @@ LAYERS = (
     ("playback",),
     ("bridge",),
     ("dashboard",),
+    ("viewing",),
     ("seams",),
     ("daemon",),
     ("build",),

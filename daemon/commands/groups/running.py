@@ -38,6 +38,16 @@ from daemon.errors import LookoutError
     help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]",
 )
 @LABELS
+@click.option("--confidence", type=click.FloatRange(0, 1), help="Weaker boxes are left out.  [default: 0.25]")
+@click.option("--track", is_flag=True, help="Give objects ids that they keep from frame to frame.")
+@click.option("--show", is_flag=True, help="Open a window for each source; q or closing one ends Lookout.")
+@click.option(
+    "--save-video",
+    "video",
+    type=OutputFile(),
+    metavar="FILE.mp4",
+    help="Write the pictures with their boxes; of several sources FILE-SOURCE.mp4 each.",
+)
 @click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
 @click.option("--save", type=OutputFile(), help="Write the configuration that SOURCEs make, commented.")
 @click.option("--dashboard", is_flag=True, help="Also serve the page, in a process of its own: docs/dashboard.md.")
@@ -49,6 +59,10 @@ def run(
     config: Path,
     model: str | None,
     labels: str | None,
+    confidence: float | None,
+    track: bool,
+    show: bool,
+    video: Path | None,
     endpoint: str | None,
     save: Path | None,
     dashboard: bool,
@@ -62,8 +76,10 @@ def run(
     if not sources:
         from daemon.commands.run import run_file
 
-        given = {"--model": model, "--labels": labels, "--endpoint": endpoint, "--save": save}
-        if alone := [name for name, value in given.items() if value is not None]:
+        rows: list[tuple[str, object]] = [("--model", model), ("--labels", labels), ("--confidence", confidence)]
+        rows += [("--track", track or None), ("--show", show or None), ("--save-video", video)]
+        rows += [("--endpoint", endpoint), ("--save", save)]
+        if alone := [name for name, value in rows if value is not None]:
             raise LookoutError(f"{alone[0]} is for sources on the command line: lookout run rtsp://... {alone[0]} ...")
         return run_file(config, page=dashboard, bridge=bridge)
     if bridge:
@@ -71,10 +87,12 @@ def run(
     if context.get_parameter_source("config") != click.core.ParameterSource.DEFAULT:
         raise LookoutError("sources come from the command line or from -c, not from both")
     from daemon.commands.command_line_config import TypedConfig
+    from daemon.commands.from_arguments import DEFAULT_CONFIDENCE
     from daemon.commands.run_sources import run_sources
 
-    typed = TypedConfig(sources, model or FIRST_MODEL, labels, endpoint)
-    return run_sources(typed, save, page=dashboard)
+    threshold = DEFAULT_CONFIDENCE if confidence is None else confidence
+    typed = TypedConfig(sources, model or FIRST_MODEL, labels, endpoint, threshold, track)
+    return run_sources(typed, save, page=dashboard, show=show, video=video)
 
 
 @click.command(epilog=examples("lookout check -c config.yaml", "lookout check -c config.yaml --draw pictures/"))
