@@ -16,9 +16,10 @@ from daemon.pipeline.drawing import Picture
 
 TICKS_S = 90_000
 _CODERS = ("libx264", "libopenh264", "mpeg4")  # the first that FFmpeg has
-_SETTINGS = {"libx264": {"preset": "veryfast", "crf": "23", "g": "60"}}
-# Readable at any moment, after a power cut as well; a closed file has one table, as all players want it.
-_FLAGS = {"movflags": "hybrid_fragmented+frag_keyframe"}
+_SETTINGS = {"libx264": {"preset": "veryfast", "crf": "23", "g": "60", "bf": "0"}}
+# Readable up to the last key picture at any moment, after a power cut as well; a closed file has one table, as all
+# players want it.
+_OPTIONS = {"movflags": "hybrid_fragmented+frag_keyframe", "flush_packets": "1"}
 
 
 def reserve(path: Path) -> None:
@@ -84,7 +85,7 @@ class VideoFile:
 
     def _open(self, picture: Picture) -> None:
         high, wide = picture.shape[:2]
-        self._output = av.open(str(self.path), "w", format="mp4", options=_FLAGS)
+        self._output = av.open(str(self.path), "w", format="mp4", options=_OPTIONS)
         coder = next(name for name in _CODERS if name in av.codecs_available)
         self._stream = self._output.add_stream(coder, options=_SETTINGS.get(coder, {}))
         self._stream.width, self._stream.height = wide - wide % 2 or 2, high - high % 2 or 2  # of halved colours
