@@ -12,9 +12,10 @@ from daemon.bench import options
 from daemon.bench.old_names import PEERS, add_old_names
 from daemon.commands.groups.options import CACHE, DEVICE, LABELS, PRECISION, examples, renamed, takes_builder_level
 from daemon.commands.paths import JSON_FILE, InputPath, OutputFile, OutputFolder
+from daemon.progress import progress
 
 if TYPE_CHECKING:
-    from daemon.bench.result import Report
+    from daemon.bench.result import Case, Report
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FRAMES = (".jsonl", ".parquet")
@@ -78,7 +79,6 @@ def run(
     **values: Any,
 ) -> int:
     """Run CLIPS or URLs as sources through the whole daemon, with repeats, and print the figures."""
-    from daemon.bench.progress import progress
     from daemon.bench.recording import check_name
     from daemon.bench.repeats import repeated
     from daemon.bench.show import show_report
@@ -91,7 +91,7 @@ def run(
     if out:
         check_pages()
     load = options.load_of(values)
-    with progress("repeats", repeats) as advance:
+    with progress("bench run", "repeats" if repeats > 1 else "s") as shown:
         report = repeated(
             load,
             repeats,
@@ -99,7 +99,7 @@ def run(
             limits=limits,
             labelled=(images, annotations) if images and annotations else None,
             frames_out=frames_out,
-            on_repeat=lambda: advance(""),
+            tell=shown.tell,
         )
     return show_report(report, out, json_file)
 
@@ -145,7 +145,6 @@ def search(
     """Measure a grid of settings (--over), resuming an interrupted one, or find the --most sources, starting from
     --sources."""
     from daemon.bench.pages import summary_of
-    from daemon.bench.progress import progress
     from daemon.bench.result import Constraints, write
     from daemon.bench.search import combinations, grid, max_met, most_sources
     from daemon.bench.show import show_report
@@ -169,8 +168,14 @@ def search(
         print_line(f"{max_met(report)} sources met the limits for {max(confirm, values['seconds']):g} s")
         return code
     load, axes = options.load_of(values), dict(over)
-    with progress("configurations", len(combinations(load, axes))) as advance:
-        report = grid(load, axes, out / "search.json", repeats=repeats, on_case=lambda case: advance(summary_of(case)))
+    with progress("bench search", "configurations") as shown:
+        shown.tell(0, len(combinations(load, axes)))
+
+        def measured(case: Case) -> None:
+            shown.note(summary_of(case))
+            shown.advance()
+
+        report = grid(load, axes, out / "search.json", repeats=repeats, on_case=measured)
     return show_report(report, out, json_file)
 
 

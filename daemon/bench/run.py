@@ -30,6 +30,7 @@ from daemon.errors import LookoutError
 from daemon.log import logging
 from daemon.monitoring.probes import GpuProbe
 from daemon.pipeline.ledger import Counts, Rows
+from daemon.progress import Tell
 from daemon.seams import Seams
 from detectors.factory import open_detector as usual_detector
 from detectors.port import ModelInfo
@@ -156,11 +157,18 @@ class _Played:
     plan: dict[str, int]
 
 
-def run(load: Load, *, frames_out: Path | None = None, open_detector: OpenDetector = usual_detector) -> Run:
+def run(
+    load: Load,
+    *,
+    frames_out: Path | None = None,
+    open_detector: OpenDetector = usual_detector,
+    tell: Tell | None = None,
+) -> Run:
     """Run the daemon in this process and measure it.
 
     Args:
         frames_out: file to record every frame in.
+        tell: called now and then with seconds of the measurement.
 
     Raises:
         LookoutError: the daemon failed, or a recording cannot be played to its end.
@@ -169,7 +177,7 @@ def run(load: Load, *, frames_out: Path | None = None, open_detector: OpenDetect
     config = config_of(load)
     ids = tuple(source.id for source in config.active)
     with logging(LogConfig(level="error", format="console")), probing() as probe:
-        played = _play(config, ids, load, probe, frames_out, open_detector)
+        played = _play(config, ids, load, probe, frames_out, open_detector, tell)
     if frames_out:
         write_dropped(frames_out, played.rows, [(id, name) for id in ids for name in config.model_names])
     return _figures(played, ids, load)
@@ -182,6 +190,7 @@ def _play(
     probe: GpuProbe,
     frames_out: Path | None,
     open_detector: OpenDetector,
+    tell: Tell | None,
 ) -> _Played:
     log = RowLog(paced=load.paced)
     gpus = (probe.read() or [])[load.device : load.device + 1]
@@ -192,7 +201,7 @@ def _play(
         daemon.start()
         started = monotonic()
         warm = WarmUp(0, True, 0.0, 0.0) if load.until_end else warm_up(daemon, ids, log, load.warm_up)
-        window = watch(daemon, probe, load.device, None if load.until_end else load.seconds)
+        window = watch(daemon, probe, load.device, None if load.until_end else load.seconds, tell)
         plan = dict(daemon.parts.memory_plan)
         if load.until_end:
             daemon.wait()

@@ -29,7 +29,8 @@ def test_a_line_comes_every_ten_seconds(clock: ManualClock, capsys: pytest.Captu
 def test_a_terminal_has_a_bar(clock: ManualClock) -> None:
     """Names of strangers mean nothing to it."""
     terminal = io.StringIO()
-    with progress("\x1b[31m[red]clip", "frames", clock, Console(file=terminal, force_terminal=True, width=120)) as shown:
+    console = Console(file=terminal, force_terminal=True, width=120)
+    with progress("\x1b[31m[red]clip", "frames", clock, console) as shown:
         shown.tell(0, 100)
         clock.advance(10)
         shown.tell(20, 100)
@@ -58,9 +59,13 @@ def test_words(clock: ManualClock, unit: str, done: float, total: float, words: 
 
 
 def test_an_interrupt_is_one_line(clock: ManualClock, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), progress("rebuild", "files", clock) as shown:
-        shown.tell(3, 10)
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with progress("rebuild", "files", clock) as shown:
+            shown.tell(3, 10)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert capsys.readouterr().err == "lookout: rebuild: stopped: 3 of 10 files\n"
 
 

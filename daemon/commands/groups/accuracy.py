@@ -24,6 +24,7 @@ from daemon.commands.groups.options import (
 )
 from daemon.commands.paths import JSON_FILE, InputPath, OutputFolder
 from daemon.errors import LookoutError
+from daemon.progress import progress
 from daemon.view_config import MIN_OVERLAP, tiles_of
 
 if TYPE_CHECKING:
@@ -155,7 +156,9 @@ def _evaluate_tracks(options: MotOptions, open_model: OpenModel | None, json_fil
     from daemon.commands.tracking_score import open_metrics
 
     open_metrics()
-    scores = run(options, open_model() if open_model else None)
+    detector = open_model() if open_model else None
+    with progress("evaluate", "frames") as shown:
+        scores = run(options, detector, shown.tell)
     write_json(json_file, scores)
     tracking_scores(scores)
 
@@ -167,7 +170,8 @@ def _evaluate_classes(pictures: Path, open_model: OpenModel, json_file: Path | N
 
     pairs = labelled(pictures)
     detector = open_model()
-    accuracy = run(detector, pairs)
+    with progress("evaluate", "pictures") as shown:
+        accuracy = run(detector, pairs, shown.tell)
     write_json(json_file, accuracy)
     classification(accuracy, detector.info)
 
@@ -181,7 +185,8 @@ def _evaluate_views(
 
     truth = Truth(*labelled, options.roi)
     detector = open_model()
-    views = compare(detector, truth, options)
+    with progress("evaluate", "pictures") as shown:
+        views = compare(detector, truth, options, shown.tell)
     write_json(json_file, views)
     view_comparison(views, detector.info)
 
@@ -192,7 +197,8 @@ def _evaluate_boxes(open_model: OpenModel, labelled: tuple[Path, Path], json_fil
 
     truth = Truth(*labelled)
     detector = open_model()
-    result, _ = measure(detector, truth)
+    with progress("evaluate", "pictures") as shown:
+        result, _ = measure(detector, truth, tell=shown.tell)
     write_json(json_file, result)
     evaluation(result, detector.info)
 
