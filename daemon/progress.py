@@ -17,6 +17,7 @@ Tell = Callable[[float, float], None]
 """Called with how much is done, and of how much; 0 where that is not known."""
 
 _EVERY_NS = 10_000_000_000  # between two lines where there is no terminal
+_LEAST_RATE = 0.05  # that is more than 0.0
 _RATED_NS = 1_000_000_000  # a rate over less is none
 
 
@@ -67,7 +68,7 @@ class Progress:
             parts = [f"{self._done:,.0f} {self._unit}"]
         if self._done > before and now - began >= _RATED_NS:
             rate = (self._done - before) / (now - began) * 1e9
-            parts += [] if self._unit == "s" else [f"{rate:,.1f} a second"]
+            parts += [] if self._unit == "s" or rate < _LEAST_RATE else [f"{rate:,.1f} a second"]
             parts += [f"{duration((self._total - self._done) / rate)} left"] if self._total >= self._done else []
         return ", ".join(parts)
 

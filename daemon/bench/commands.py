@@ -11,6 +11,7 @@ import click
 from daemon.bench import options
 from daemon.bench.old_names import PEERS, add_old_names
 from daemon.commands.groups.options import CACHE, DEVICE, LABELS, PRECISION, examples, renamed, takes_builder_level
+from daemon.commands.numbers import Number
 from daemon.commands.paths import JSON_FILE, InputPath, OutputFile, OutputFolder
 from daemon.progress import progress
 
@@ -115,15 +116,15 @@ def run(
 @_repeats(3)
 @click.option("--over", type=_Over(), multiple=True, help="Values to combine, such as batch=1,2,4.")
 @click.option("--most", "find_most", type=click.Choice(["sources"]), help="The most live ones within the limits below.")
-@click.option("--max-dropped", default=0.1, show_default=True, type=click.FloatRange(0, 100), help="Percent.")
-@click.option("--max-p50", default=15.0, show_default=True, type=click.FloatRange(min=0), help="Due to sent, ms.")
-@click.option("--max-p99", default=40.0, show_default=True, type=click.FloatRange(min=0), help="Likewise.")
+@click.option("--max-dropped", default=0.1, show_default=True, type=Number(0, 100), help="Percent.")
+@click.option("--max-p50", default=15.0, show_default=True, type=Number(min=0), help="Due to sent, ms.")
+@click.option("--max-p99", default=40.0, show_default=True, type=Number(min=0), help="Likewise.")
 @click.option("--step", default=4, show_default=True, type=click.IntRange(1), help="Resolution, in sources.")
 @click.option(
     "--confirm",
     default=120.0,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     help="Seconds of the confirming run; 0 for --seconds.",
 )
 @click.option("--out", type=OutputFolder(), default=Path("bench-results"), show_default=True,
@@ -240,11 +241,11 @@ def engine(json_file: Path | None, **values: Any) -> int:
     "minimum",
     default=2.0,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     help="Percent to report.",
 )
-@click.option("--iou", default=0.95, show_default=True, type=click.FloatRange(0, 1), help="Of matching boxes.")
-@click.option("--agreement", default=1.0, show_default=True, type=click.FloatRange(0, 1), help="Share that must match.")
+@click.option("--iou", default=0.95, show_default=True, type=Number(0, 1), help="Of matching boxes.")
+@click.option("--agreement", default=1.0, show_default=True, type=Number(0, 1), help="Share that must match.")
 def compare(old: Path, new: Path, minimum: float, iou: float, agreement: float) -> int:
     """Compare two reports (.json) metric by metric, or two recordings of --frames-out (.jsonl, .parquet) box by box.
     Exit code 1 if a metric is worse, or if too few boxes agree."""

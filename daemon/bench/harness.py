@@ -103,12 +103,13 @@ def dropped_between(before: Counts, after: Counts) -> dict[str, int]:
     return {cause: getattr(after.dropped, cause) - getattr(before.dropped, cause) for cause in CAUSES}
 
 
-def warm_up(daemon: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float) -> WarmUp:
+def warm_up(daemon: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float, tell: Tell | None = None) -> WarmUp:
     """Wait until every source has published frames, and then until throughput and p99 are steady.
 
     Args:
         rows: collects the daemon's rows.
         at_most_s: limit of the wait for a steady rate.
+        tell: called now and then with the seconds so far.
     """
     began, pause, ids = monotonic(), threading.Event(), list(ids)
     while True:
@@ -120,6 +121,8 @@ def warm_up(daemon: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float) 
     started, steady = monotonic(), False
     while not steady and (left := at_most_s - (monotonic() - started)) > 0:
         pause.wait(min(left, _TICK_S))
+        if tell is not None:
+            tell(monotonic() - started, at_most_s)
         steady = is_steady(rows.paces(started)[-WINDOWS:], len(ids))
     return WarmUp(up, steady, round(started - began, 2), round(monotonic() - started, 2))
 

@@ -200,8 +200,9 @@ def _play(
     with listening(daemon.endpoint, frames_out) as listener:
         daemon.start()
         started = monotonic()
-        warm = WarmUp(0, True, 0.0, 0.0) if load.until_end else warm_up(daemon, ids, log, load.warm_up)
-        window = watch(daemon, probe, load.device, None if load.until_end else load.seconds, tell)
+        warming, measuring = _phases(tell, load)
+        warm = WarmUp(0, True, 0.0, 0.0) if load.until_end else warm_up(daemon, ids, log, load.warm_up, warming)
+        window = watch(daemon, probe, load.device, None if load.until_end else load.seconds, measuring)
         plan = dict(daemon.parts.memory_plan)
         if load.until_end:
             daemon.wait()
@@ -227,6 +228,14 @@ def _play(
         },
     )
     return _Played(daemon, window, rows, stamps, start_up, warm, gpus[0] if gpus else None, plan)
+
+
+def _phases(tell: Tell | None, load: Load) -> tuple[Tell | None, Tell | None]:
+    """Tell of the warm-up, and of the measurement behind it, as of one time."""
+    if tell is None or load.until_end:
+        return None, tell
+    total = load.warm_up + load.seconds
+    return lambda done, _: tell(done, total), lambda done, _: tell(load.warm_up + done, total)
 
 
 def _whole(window: Window, daemon: Daemon, rows: Rows) -> Window:

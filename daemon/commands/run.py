@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -114,6 +115,11 @@ def serve_page(daemon: Daemon, config: Config, token: Secret, on_ready: Callable
     return process
 
 
+def _tell_page(url: str) -> None:
+    sys.stderr.write(f"the page: {url}\n")
+    sys.stderr.flush()
+
+
 def _run_once(config: Config, read: Callable[[], Config], token: Secret | None, seams: Seams, stop: StopToken) -> int:
     disable_core_dumps()
     if config.http.sources_file:
@@ -136,5 +142,5 @@ def _run_once(config: Config, read: Callable[[], Config], token: Secret | None, 
             daemon.reload()
         with ExitStack() as stack:
             if token is not None:
-                stack.callback(serve_page(daemon, config, token, None).close)
+                stack.callback(serve_page(daemon, config, token, _tell_page if sys.stderr.isatty() else None).close)
             return daemon.run()

@@ -80,4 +80,27 @@ def test_bash_completes_commands_options_values_and_files(tmp_path: Path) -> Non
     script = "\n".join(['eval "$(lookout completion bash)"', "compopt() { :; }", *ask, files])
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["export", "--dashboard", "trt-rtx", "yolox_nano", "file,cl"]
+    assert done.stdout.splitlines() == ["rebuild", "--dashboard", "trt-rtx", "yolox_nano", "file,cl"]
+
+
+def _numbers() -> list[tuple[str, click.Parameter]]:
+    return [
+        (f"{name} {parameter.name}", parameter)
+        for name, command in leaves(cli)
+        for parameter in command.params
+        if isinstance(parameter.type, click.types.FloatParamType)
+    ]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e300"])
+def test_no_wait_and_no_limit_is_endless(value: str) -> None:
+    """Neither what is no number, nor a time that never comes."""
+    taken = []
+    for name, parameter in _numbers():
+        try:
+            parameter.type.convert(value, parameter, None)
+        except click.BadParameter:
+            continue
+        taken.append(name)
+    assert taken == []
+    assert len(_numbers()) > 20

@@ -19,6 +19,7 @@ from daemon.commands.groups.options import (
     takes_builder_level,
     takes_semantics,
 )
+from daemon.commands.numbers import Number
 from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
 
@@ -112,7 +113,7 @@ def list_engines(cache: Path | None) -> int:
 @engine.command(epilog=examples("lookout engine compare yolov8n.onnx"))
 @click.argument("model", type=InputPath())
 @click.option("--picture", type=InputPath(), help="A file; without it a drawn street.")
-@click.option("--tolerance", default=0.05, show_default=True, type=click.FloatRange(0), help="Error over size.")
+@click.option("--tolerance", default=0.05, show_default=True, type=Number(0), help="Error over size.")
 @click.option("--all", "everything", is_flag=True, help="All tensors, not only what layers with weights read.")
 @_takes_recipe(builder_level=1)
 def compare(model: Path, picture: Path | None, tolerance: float, everything: bool, **recipe: Any) -> int:
@@ -193,7 +194,7 @@ def show(key: str, layers: Path | None, cache: Path | None) -> int:
 
 
 @engine.command(epilog=examples("lookout engine prune --dry-run"))
-@click.option("--unused-days", default=30.0, show_default=True, type=click.FloatRange(min=0), help="0 for all.")
+@click.option("--unused-days", default=30.0, show_default=True, type=Number(min=0), help="0 for all.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @CACHE
 def prune(unused_days: float, dry_run: bool, cache: Path | None) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from daemon.commands.groups.options import CONFIG, examples
+from daemon.commands.numbers import Number
 from daemon.commands.paths import InputPath, OutputFile
 
 _Command = Callable[..., int]
@@ -103,7 +104,7 @@ def remove(sources: tuple[str, ...], **where: Any) -> int:
 @_connected
 @click.option("--reason", default="drained by an operator", show_default=True, help="Shown by status.")
 @click.option("--wait", is_flag=True, help="Until its sources are elsewhere; exit code 1 if they are not in time.")
-@click.option("--timeout", default=60.0, show_default=True, type=click.FloatRange(0, 86_400), help="Seconds of --wait.")
+@click.option("--timeout", default=60.0, show_default=True, type=Number(0, 86_400), help="Seconds of --wait.")
 def drain(member: str, reason: str, wait: bool, timeout: float, **where: Any) -> int:
     """Move all sources of MEMBER to others, before maintenance. It gets none until `undrain`."""
     from daemon.commands import fleet as fleets

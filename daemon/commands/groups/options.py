@@ -11,8 +11,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from daemon.commands.environment import ConfigFile
+from daemon.commands.numbers import Number
 from daemon.commands.paths import InputName, InputPath
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, LookoutError
 from daemon.fleet_config import FleetConfig, fleet_of
 from detectors.factory import Provider
 from detectors.port import Precision
@@ -61,8 +62,8 @@ MODEL = click.option(
     help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]",
 )
 _SEMANTICS = [
-    click.option("--mean", nargs=3, type=click.FloatRange(0, 255), help="Of the model's colours, as model.mean."),
-    click.option("--std", nargs=3, type=click.FloatRange(0, 255), help="Their deviation, as model.std."),
+    click.option("--mean", nargs=3, type=Number(0, 255), help="Of the model's colours, as model.mean."),
+    click.option("--std", nargs=3, type=Number(0, 255), help="Their deviation, as model.std."),
     click.option("--activation", type=click.Choice(get_args(Activation)), help="Of logits, as model.activation."),
     click.option("--box-units", type=click.Choice(get_args(BoxUnits)), help="Of chosen boxes, as model.box_units."),
     click.option("--first-class", type=click.IntRange(0, 1), help="As model.first_class."),
@@ -129,6 +130,17 @@ def takes_semantics(command: Callable[..., int]) -> Callable[..., int]:
     for option in reversed(_SEMANTICS):
         taking = option(taking)
     return taking
+
+
+def keys_from(server_key: str | None, secret_key: Path | None, fleet: str | None) -> dict[str, object]:
+    """Keys and fleet of a subscriber.
+
+    Raises:
+        LookoutError: a key would not be used, or there is no such fleet.
+    """
+    if secret_key is not None and server_key is None and fleet is None:
+        raise LookoutError("--secret-key needs --server-key: nothing is encrypted without the daemon's public key")
+    return {"server_key": server_key, "secret_key": secret_key, "fleet": fleet_from(fleet)}
 
 
 def fleet_from(text: str | None) -> FleetConfig | None:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from daemon.commands.groups.options import CONFIG, examples
+from daemon.commands.numbers import Number
 from daemon.commands.paths import InputName, InputPath, OutputFile, OutputFolder
 from daemon.commands.times import Moment
 
@@ -95,7 +96,7 @@ def list_(sources: tuple[str, ...], begin: int, end: int, of_locks: bool, as_jso
 @_SOURCES
 @_stored
 @_timed(required=False)
-@click.option("--min", "least", default=0.0, type=click.FloatRange(0), metavar="SECONDS", help="Longer ones alone.")
+@click.option("--min", "least", default=0.0, type=Number(0), metavar="SECONDS", help="Longer ones alone.")
 @_JSON
 def gaps(sources: tuple[str, ...], begin: int, end: int, least: float, as_json: bool, **where: Any) -> int:
     """Show what is not recorded, and why."""

@@ -14,10 +14,11 @@ from daemon.commands.groups.options import (
     FIRST_MODEL,
     FLEET,
     LABELS,
-    complete_models,
+    MODEL,
     examples,
-    fleet_from,
+    keys_from,
 )
+from daemon.commands.numbers import Number
 from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
 
@@ -31,14 +32,9 @@ from daemon.errors import LookoutError
 )
 @click.argument("sources", nargs=-1, type=InputName(cameras=True), metavar="[SOURCE]...")
 @CONFIG
-@click.option(
-    "--model",
-    type=InputName(),
-    shell_complete=complete_models,
-    help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]",
-)
+@MODEL
 @LABELS
-@click.option("--confidence", type=click.FloatRange(0, 1), help="Weaker boxes are left out.  [default: 0.25]")
+@click.option("--confidence", type=Number(0, 1), help="Weaker boxes are left out.  [default: 0.25]")
 @click.option("--track", is_flag=True, help="Give objects ids that they keep from frame to frame.")
 @click.option("--show", is_flag=True, help="Open a window for each source; q or closing one ends Lookout.")
 @click.option(
@@ -151,7 +147,7 @@ def health(config: Path) -> int:
 @click.option("--source", "sources", multiple=True, help="Only this source; may be given more than once.")
 @click.option("--json", "as_json", is_flag=True, help="One message a line, as JSON.")
 @click.option("--once", is_flag=True, help="End with the first detections: a health check.")
-@click.option("--timeout", default=5.0, show_default=True, type=click.FloatRange(min=0), help="Seconds --once waits.")
+@click.option("--timeout", default=5.0, show_default=True, type=Number(min=0), help="Seconds --once waits.")
 @click.option("--server-key", type=InputName(), help="The daemon's public CURVE key, or the file that holds it.")
 @click.option("--secret-key", type=InputPath(), help="Your own .key_secret, where only some are let in.")
 @FLEET
@@ -173,7 +169,7 @@ def watch(
     if not (once or as_json or sys.stdout.isatty()):
         raise LookoutError("the table is for terminals, and this is none: use --json")
     kinds = ("detections",) if once else KINDS
-    keys = {"server_key": server_key, "secret_key": secret_key, "fleet": fleet_from(fleet)}
+    keys = keys_from(server_key, secret_key, fleet)
     with Subscriber(endpoint, sources=sources, kinds=kinds, **keys) as subscriber:  # type: ignore[arg-type]
         if once:
             return watching.once(subscriber, fleet or endpoint, timeout, as_json)
@@ -212,13 +208,13 @@ def events(
         return listing.kept(endpoint, sources, since, token, as_json)
     if since is not None:
         raise LookoutError("--since is for the journal: give the address of the HTTP API, http://127.0.0.1:9105")
-    keys = {"server_key": server_key, "secret_key": secret_key, "fleet": fleet_from(fleet)}
+    keys = keys_from(server_key, secret_key, fleet)
     with Subscriber(endpoint, sources=sources, kinds=("events",), **keys) as subscriber:  # type: ignore[arg-type]
         return listing.live(subscriber, as_json)
 
 
 @click.command(epilog=examples("lookout demo", "lookout demo --dashboard"))
-@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=1), help="How long.")
+@click.option("--seconds", default=20.0, show_default=True, type=Number(min=1), help="How long.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "trt-rtx", "cpu"]))
 @click.option("--dashboard", is_flag=True, help="Until Ctrl-C, with the page in a browser.")
 def demo(seconds: float, backend: str, dashboard: bool) -> int:
@@ -230,7 +226,7 @@ def demo(seconds: float, backend: str, dashboard: bool) -> int:
 
 
 @click.command(epilog=examples("lookout cameras --usb", "lookout cameras --at 192.0.2.10 --user viewer --yaml"))
-@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0, 60), help="To wait for answers.")
+@click.option("--seconds", default=3.0, show_default=True, type=Number(0, 60), help="To wait for answers.")
 @click.option("--at", "addresses", multiple=True, metavar="HOST[:PORT]", help="A camera that discovery does not reach.")
 @click.option("--user", default="", help="Of the cameras in the network.")
 @click.option("--password", default="", envvar="CAMERA_PASSWORD", help="Better from CAMERA_PASSWORD.")
@@ -247,7 +243,12 @@ def cameras(
 
     found = finding.usb_cameras()
     if not usb:
-        found += finding.network_cameras(seconds, addresses, user, password)
+        try:
+            found += finding.network_cameras(seconds, addresses, user, password)
+        except finding.NoClientError as error:
+            if not found or addresses:
+                raise
+            click.echo(f"those of this machine alone: {error}", err=True)
     if as_json:
         click.echo(finding.as_json(found))
     elif as_yaml:
@@ -264,9 +265,7 @@ def cameras(
     )
 )
 @click.argument("sources", nargs=-1, type=InputName(cameras=True), metavar="[SOURCE]...")
-@click.option(
-    "--model", type=InputName(), shell_complete=complete_models, help="ONNX file, or a name of `lookout model list`."
-)
+@MODEL
 @LABELS
 @click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
 @click.option("--out", type=OutputFile(), default="config.yaml", show_default=True, help="The file.")
