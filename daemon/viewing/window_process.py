@@ -16,6 +16,7 @@ from daemon.viewing.window import CLOSED, HEADER, READY
 _POLL_S = 0.03  # between two looks at keys
 _KEYS = (27, ord("q"))  # Escape
 _FIRST = "Lookout"
+_PLAIN = cv2.WINDOW_NORMAL | cv2.WINDOW_GUI_NORMAL  # without buttons
 
 
 class Screen(Protocol):
@@ -35,7 +36,7 @@ class OpenCvScreen:
     def __init__(self) -> None:
         self._open: set[str] = set()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        cv2.namedWindow(_FIRST, cv2.WINDOW_NORMAL)
+        cv2.namedWindow(_FIRST, _PLAIN)
         cv2.waitKey(1)
 
     def show(self, name: str, picture: Picture) -> None:
@@ -43,7 +44,7 @@ class OpenCvScreen:
             if not self._open:
                 cv2.destroyWindow(_FIRST)
             self._open.add(name)
-            cv2.namedWindow(name, cv2.WINDOW_NORMAL)
+            cv2.namedWindow(name, _PLAIN)
             cv2.resizeWindow(name, picture.shape[1], picture.shape[0])
         cv2.imshow(name, picture)
 
