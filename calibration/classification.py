@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.coco import Tell
 from detectors.pictures import read_picture
 from detectors.port import Detector, DetectorError, HostImage
 
@@ -83,12 +84,13 @@ def _rows(path: Path) -> list[tuple[Path, str]]:
     return pairs
 
 
-def evaluate(detector: Detector, pairs: Sequence[tuple[Path, str]]) -> Classification:
+def evaluate(detector: Detector, pairs: Sequence[tuple[Path, str]], tell: Tell | None = None) -> Classification:
     """Classify all pictures.
 
     Args:
         pairs: see `labelled`. A class is a label of the model, or a number of one. Where the model has no labels of its
             own, as many classes as it has stand for them in alphabetical order.
+        tell: called after each batch.
 
     Raises:
         DetectorError: the model is no classifier, a class is not one of its labels, or no picture can be read.
@@ -104,6 +106,8 @@ def evaluate(detector: Detector, pairs: Sequence[tuple[Path, str]]) -> Classific
             for (_, label), best in zip(batch, found):
                 places = np.flatnonzero(best.class_id == numbers[label]).tolist()
                 hits.setdefault(label, []).append(places[0] if places else len(detector.info.labels))
+            if tell is not None:
+                tell(len(unreadable) + sum(map(len, hits.values())), len(pairs))
     if not hits:
         raise DetectorError(f"none of {len(pairs)} pictures can be read, {unreadable[0]} among them")
     every = [place for places in hits.values() for place in places]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,8 @@ Share = tuple[float, float, float, float]
 
 _MIN_IOU = 0.5  # of a match, for precision and recall
 _ALL_AREAS = 0  # COCO's first range of areas
+Tell = Callable[[float, float], None]
+"""Called with how many pictures are done, and of how many."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +147,22 @@ class Truth:
         )
 
 
-def measure(detector: Detector, truth: Truth, photos: Sequence[int] | None = None) -> tuple[Evaluation, Matches]:
+def told(numbers: Sequence[int], tell: Tell | None) -> Iterator[int]:
+    """The numbers, with a call before each."""
+    for done, number in enumerate(numbers):
+        if tell is not None:
+            tell(done, len(numbers))
+        yield number
+
+
+def measure(
+    detector: Detector, truth: Truth, photos: Sequence[int] | None = None, tell: Tell | None = None
+) -> tuple[Evaluation, Matches]:
     """Run the detector over labelled photos.
 
     Args:
         photos: indices of photos in rising order; None for all.
+        tell: called before each photo.
 
     Raises:
         DetectorError: a photo cannot be read, or the labels do not match.
@@ -157,7 +170,7 @@ def measure(detector: Detector, truth: Truth, photos: Sequence[int] | None = Non
     numbers = list(range(len(truth.paths)) if photos is None else photos)
     categories = truth.categories(detector.info.labels)
     with closing(detector.lane()) as lane:
-        found = [lane.detect([HostImage(truth.picture(number))])[0][0] for number in numbers]
+        found = [lane.detect([HostImage(truth.picture(number))])[0][0] for number in told(numbers, tell)]
     return score(truth, numbers, categories, plausible(found, len(categories))[0])
 
 

@@ -9,7 +9,7 @@ from math import ceil, floor
 
 import numpy as np
 
-from calibration.coco import Evaluation, Share, Truth, score
+from calibration.coco import Evaluation, Share, Tell, Truth, score, told
 from detectors.detections import Detections, plausible
 from detectors.port import Detector, DetectorError, HostImage, Lane, Region
 from detectors.views import Limits, Tiling, detect
@@ -50,13 +50,14 @@ class ViewComparison:
     views: list[ViewScore]
 
 
-def compare(detector: Detector, truth: Truth, options: ViewOptions) -> ViewComparison:
+def compare(detector: Detector, truth: Truth, options: ViewOptions, tell: Tell | None = None) -> ViewComparison:
     """Run the detector over every labelled photo, once in each view.
 
     With a region of interest, objects and boxes whose centre lies outside count in no view.
 
     Args:
         truth: of the region of interest.
+        tell: called before each photo of each view.
 
     Raises:
         DetectorError: a photo cannot be read, the labels do not match, or results of tiles cannot be merged.
@@ -67,24 +68,35 @@ def compare(detector: Detector, truth: Truth, options: ViewOptions) -> ViewCompa
     if options.roi:
         rows.append(("region of interest", None, options.roi))
     rows += [(_name(tiling), tiling, options.roi) for tiling in options.tilings]
+    scores, photos = list[ViewScore](), len(truth.paths)
     with closing(detector.lane()) as lane:
-        return ViewComparison(
-            [
-                ViewScore(name, tiling.pictures if tiling else 1, _measure(detector, lane, truth, options, tiling, roi))
-                for name, tiling, roi in rows
-            ]
-        )
+        for number, (name, tiling, roi) in enumerate(rows):
+            view = _View(tiling, roi, _after(tell, number * photos, len(rows) * photos))
+            scores.append(
+                ViewScore(name, tiling.pictures if tiling else 1, _measure(detector, lane, truth, options, view))
+            )
+    return ViewComparison(scores)
 
 
-def _measure(
-    detector: Detector, lane: Lane, truth: Truth, options: ViewOptions, tiling: Tiling | None, roi: Share | None
-) -> Evaluation:
+@dataclass(frozen=True)
+class _View:
+    tiling: Tiling | None
+    roi: Share | None
+    tell: Tell | None
+
+
+def _after(tell: Tell | None, before: int, total: int) -> Tell | None:
+    """Tells what is done in one view, behind what was done before."""
+    return None if tell is None else lambda done, _: tell(before + done, total)
+
+
+def _measure(detector: Detector, lane: Lane, truth: Truth, options: ViewOptions, view: _View) -> Evaluation:
     categories, numbers = truth.categories(detector.info.labels), range(len(truth.paths))
     found = []
-    for number in numbers:
+    for number in told(numbers, view.tell):
         picture = HostImage(truth.picture(number))
-        hull = _region(roi, picture)
-        regions = tiling.regions(hull) if tiling else (hull,)
+        hull = _region(view.roi, picture)
+        regions = view.tiling.regions(hull) if view.tiling else (hull,)
         (seen,), _ = detect(lane, [picture], [regions], detector.info.max_batch, options.limits)
         found.append(_within(seen, options.roi, picture) if options.roi else seen)
     return score(truth, numbers, categories, plausible(found, len(categories))[0])[0]

@@ -109,7 +109,7 @@ def _build(core: Core, seams: Seams, health: Health, stop: StopToken, read: Read
         lambda cache: publishing.boxes.compile(cache) if publishing.sends_json else None,
         apart=separates_rules(config),
     )
-    observers = [row for row in (api.snapshots if api else None, events.snapshots) if row is not None]
+    observers = [row for row in (api.snapshots if api else None, events.snapshots, *seams.observe(core)) if row]
     stages = second.with_attributes(analytics)
     attach = Attached(stages, observers, [*second.followers, *(recording.followers if recording else ())])
     models = control.open_models(core, seams.open_detector, attach, second.memory_bytes, stop)

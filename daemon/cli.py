@@ -15,6 +15,7 @@ from daemon.bench.commands import bench
 from daemon.commands.groups import accuracy, page, running
 from daemon.commands.groups.batch import batch
 from daemon.commands.groups.bridge import bridge
+from daemon.commands.groups.completion import completion
 from daemon.commands.groups.engine import engine
 from daemon.commands.groups.fleet import fleet
 from daemon.commands.groups.keys import keys
@@ -139,5 +140,6 @@ for command in (
     fleet,
     recordings,
     bench,
+    completion,
 ):
     cli.add_command(command)

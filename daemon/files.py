@@ -47,6 +47,18 @@ def try_to_write(folder: Path) -> None:
         pass
 
 
+def check_can_read(*paths: Path | None) -> None:
+    """For libraries that do not say which of several files they cannot read.
+
+    Raises:
+        OSError: of the first one, with its name.
+    """
+    for path in filter(None, paths):
+        check_is_file(path)
+        with path.open("rb"):
+            """It is only opened."""
+
+
 def read_text(path: Path) -> str:
     """The text of a file.
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from daemon.monitoring.monitor import FrameStatsListener
     from daemon.monitoring.probes import GpuProbe
     from daemon.pipeline.core import Core
+    from daemon.pipeline.lane import Observer
     from daemon.publish.kit import Publishing
     from daemon.publish.port import Sink
     from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
     Reload = Callable[[Config], Callable[[], None]]
     Attach = Callable[[Core, Api | None, Publishing], Sequence[Reload]]
+    Observe = Callable[[Core], Sequence[Observer]]
     FindHardware = Callable[[Config, ModelInfo], DecoderBackend | NoHardwareDecoder]
 
 
@@ -47,6 +49,10 @@ def _attach_nothing(core: Core, api: Api | None, publishing: Publishing) -> Sequ
     return ()
 
 
+def _observe_nothing(core: Core) -> Sequence[Observer]:  # noqa: ARG001 - see `Seams`
+    return ()
+
+
 @dataclass(frozen=True)
 class Seams:
     """Attributes:
@@ -61,6 +67,7 @@ class Seams:
     coordinator: of the fleet; None for that of the configuration.
     ends_early: a lossless replay that is stopped before its end is no fault.
     attach: opens parts that the command line asks for; how they follow a reload.
+    observe: opens parts that see each picture with its boxes, likewise.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -75,3 +82,4 @@ class Seams:
     coordinator: CoordinatorAccess | None = None
     ends_early: bool = False
     attach: Attach = _attach_nothing
+    observe: Observe = _observe_nothing

@@ -80,8 +80,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _share(items: list[pytest.Item]) -> None:
-    """Of each test that is marked `share(n)`, all but a share of its cases are `long`: always the same, whichever others
-    there are."""
+    """Of each test that is marked `share(n)`, all but a share of its cases are `long`: always the same, whichever
+    others there are."""
     cases: dict[str, list[tuple[int, pytest.Item]]] = {}
     for item in items:
         if item.get_closest_marker("share"):

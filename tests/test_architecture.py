@@ -52,7 +52,7 @@ _ASSIGNED_FOR_EACH_BOX = {
 # Of the daemon, lowest first: each imports only what stands before it. A file at the top of daemon/ is a package.
 LAYERS = (
     ("errors", "clock", "appended_file", "files", "redact", "validation", "error_places", "geometry", "schedule"),
-    ("lateness",),
+    ("lateness", "progress"),
     ("rule_config",),
     ("rule_checks", "view_config", "fleet_config", "batch_config"),
     ("config",),
@@ -77,6 +77,7 @@ LAYERS = (
     ("playback",),
     ("bridge",),
     ("dashboard",),
+    ("viewing",),
     ("seams",),
     ("daemon",),
     ("build",),

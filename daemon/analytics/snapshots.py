@@ -137,9 +137,8 @@ class EventSnapshots(ThreadPart):
         while not (self.ending.is_set and self._jobs.empty()):
             pulse.rest()
             with suppress(queue.Empty):
-                job = self._jobs.get(timeout=_IDLE_S)
+                self.write(self._jobs.get(timeout=_IDLE_S))  # nothing holds it longer: its memory is lent
                 pulse.beat()
-                self.write(job)
 
     def on_error(self, error: Exception) -> None:  # noqa: ARG002
         log.exception("pictures of events have failed: events go on without")

@@ -12,6 +12,7 @@ from pathlib import Path
 from daemon import __version__
 from daemon.batch.clips import Clip
 from daemon.batch.folder import Result, ResultFolder
+from daemon.batch.progress import Playing
 from daemon.batch.records import Header
 from daemon.batch.settings import Recipe
 from daemon.batch.writer import ResultWriter
@@ -25,11 +26,12 @@ _THREADS = 2
 
 @dataclass(frozen=True)
 class _Read:
-    """A file as it was read: its hash, size, and time of change."""
+    """A file as it was read: its hash, size, time of change, and how long it says to be, ns; 0 if it does not."""
 
     sha256: str
     size: int
     changed_ns: int
+    length_ns: int
 
 
 class Attempt:
@@ -49,6 +51,7 @@ class Attempt:
     def __init__(self, clip: Clip, number: int, source: str, reading: Future[_Read]) -> None:
         self.clip, self.number, self.source = clip, number, source
         self._reading = reading
+        self._writer: ResultWriter | None = None
         self.result: Result | None = None
         self.is_published = False
         self.fault: str | None = None
@@ -96,7 +99,17 @@ class Attempt:
             settings=recipe.settings,
             release=__version__,
         )
-        return ResultWriter(header, self.result.write)
+        self._writer = ResultWriter(header, self.result.write)
+        return self._writer
+
+    @property
+    def playing(self) -> Playing:
+        """How far it is."""
+        if self._writer is None:
+            return Playing(self.clip.number, self.clip.name)
+        length = self._reading.result().length_ns
+        share = min(1.0, max(0.0, self._writer.played_ns / length)) if length else 0.0
+        return Playing(self.clip.number, self.clip.name, share, self._writer.frames)
 
     @property
     def has_changed(self) -> bool:
@@ -144,4 +157,15 @@ class Reader:
                     raise StoppedError
                 digest.update(block)
             facts = os.fstat(file.fileno())
-        return _Read(digest.hexdigest(), facts.st_size, facts.st_mtime_ns)
+        return _Read(digest.hexdigest(), facts.st_size, facts.st_mtime_ns, _length_ns(path))
+
+
+def _length_ns(path: Path) -> int:
+    """What a recording says of its length; 0 if it says nothing, or is none."""
+    import av
+
+    try:
+        with av.open(str(path)) as file:
+            return max(0, file.duration or 0) * 1000
+    except (av.error.FFmpegError, OSError, ValueError):
+        return 0

@@ -125,7 +125,7 @@ class BatchWorker:
             if self._is_away:
                 self._progress.note("the coordinator is back")
             self._is_away = False
-        self._progress.show(self._view, [attempt.clip.name for attempt in self._attempts.values()])
+        self._progress.show(self._view, [attempt.playing for attempt in self._attempts.values()])
 
     def _refresh(self, *, at_once: bool = False) -> None:
         now = self._clock.monotonic_ns()

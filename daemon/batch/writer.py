@@ -51,6 +51,16 @@ class ResultWriter:
         self._last_pts = 0
         self._line(header)
 
+    @property
+    def frames(self) -> int:
+        """Frames that are written, of each model."""
+        return self._lines
+
+    @property
+    def played_ns(self) -> int:
+        """Time of the last of them, on the recording's own timeline."""
+        return self._last_pts
+
     def detections(self, message: Detections) -> None:
         """The next frame of a model."""
         name = SINGLE if message.model.id is UNSET else message.model.id

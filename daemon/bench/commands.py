@@ -10,11 +10,13 @@ import click
 
 from daemon.bench import options
 from daemon.bench.old_names import PEERS, add_old_names
-from daemon.commands.groups.options import CACHE, DEVICE, LABELS, PRECISION, renamed, takes_builder_level
+from daemon.commands.groups.options import CACHE, DEVICE, LABELS, PRECISION, examples, renamed, takes_builder_level
+from daemon.commands.numbers import Number
 from daemon.commands.paths import JSON_FILE, InputPath, OutputFile, OutputFolder
+from daemon.progress import progress
 
 if TYPE_CHECKING:
-    from daemon.bench.result import Report
+    from daemon.bench.result import Case, Report
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FRAMES = (".jsonl", ".parquet")
@@ -49,7 +51,12 @@ def _repeats(default: int) -> Callable[[_Command], _Command]:
     return click.option("--repeats", default=default, show_default=True, type=click.IntRange(1), help="Runs per case.")
 
 
-@bench.command()
+@bench.command(
+    epilog=examples(
+        "lookout bench run clip.mp4 --sources 4 --seconds 20",
+        "lookout bench run clip.mp4 --sources 24 --paced --repeats 1 --out results/",
+    )
+)
 @options.takes_load
 @options.PACED
 @click.option("--until-end", is_flag=True, help="Play each recording once, from its beginning to its end.")
@@ -73,7 +80,6 @@ def run(
     **values: Any,
 ) -> int:
     """Run CLIPS or URLs as sources through the whole daemon, with repeats, and print the figures."""
-    from daemon.bench.progress import progress
     from daemon.bench.recording import check_name
     from daemon.bench.repeats import repeated
     from daemon.bench.show import show_report
@@ -86,7 +92,7 @@ def run(
     if out:
         check_pages()
     load = options.load_of(values)
-    with progress("repeats", repeats) as advance:
+    with progress("bench run", "repeats" if repeats > 1 else "s") as shown:
         report = repeated(
             load,
             repeats,
@@ -94,26 +100,31 @@ def run(
             limits=limits,
             labelled=(images, annotations) if images and annotations else None,
             frames_out=frames_out,
-            on_repeat=lambda: advance(""),
+            tell=shown.tell,
         )
     return show_report(report, out, json_file)
 
 
-@bench.command()
+@bench.command(
+    epilog=examples(
+        "lookout bench search clip.mp4 --over batch=1,2,4,8",
+        "lookout bench search clip.mp4 --most sources --sources 8",
+    )
+)
 @options.takes_load
 @options.PACED
 @_repeats(3)
 @click.option("--over", type=_Over(), multiple=True, help="Values to combine, such as batch=1,2,4.")
 @click.option("--most", "find_most", type=click.Choice(["sources"]), help="The most live ones within the limits below.")
-@click.option("--max-dropped", default=0.1, show_default=True, type=click.FloatRange(0, 100), help="Percent.")
-@click.option("--max-p50", default=15.0, show_default=True, type=click.FloatRange(min=0), help="Due to sent, ms.")
-@click.option("--max-p99", default=40.0, show_default=True, type=click.FloatRange(min=0), help="Likewise.")
+@click.option("--max-dropped", default=0.1, show_default=True, type=Number(0, 100), help="Percent.")
+@click.option("--max-p50", default=15.0, show_default=True, type=Number(min=0), help="Due to sent, ms.")
+@click.option("--max-p99", default=40.0, show_default=True, type=Number(min=0), help="Likewise.")
 @click.option("--step", default=4, show_default=True, type=click.IntRange(1), help="Resolution, in sources.")
 @click.option(
     "--confirm",
     default=120.0,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     help="Seconds of the confirming run; 0 for --seconds.",
 )
 @click.option("--out", type=OutputFolder(), default=Path("bench-results"), show_default=True,
@@ -135,7 +146,6 @@ def search(
     """Measure a grid of settings (--over), resuming an interrupted one, or find the --most sources, starting from
     --sources."""
     from daemon.bench.pages import summary_of
-    from daemon.bench.progress import progress
     from daemon.bench.result import Constraints, write
     from daemon.bench.search import combinations, grid, max_met, most_sources
     from daemon.bench.show import show_report
@@ -159,12 +169,18 @@ def search(
         print_line(f"{max_met(report)} sources met the limits for {max(confirm, values['seconds']):g} s")
         return code
     load, axes = options.load_of(values), dict(over)
-    with progress("configurations", len(combinations(load, axes))) as advance:
-        report = grid(load, axes, out / "search.json", repeats=repeats, on_case=lambda case: advance(summary_of(case)))
+    with progress("bench search", "configurations") as shown:
+        shown.tell(0, len(combinations(load, axes)))
+
+        def measured(case: Case) -> None:
+            shown.note(summary_of(case))
+            shown.advance()
+
+        report = grid(load, axes, out / "search.json", repeats=repeats, on_case=measured)
     return show_report(report, out, json_file)
 
 
-@part.command()
+@part.command(epilog=examples("lookout bench part decode clip.mp4 --seconds 2"))
 @click.argument("clip", type=InputPath())
 @click.option(
     "--sessions", default=[7, 28, 56, 150], show_default=True, multiple=True, type=click.IntRange(1), help="Repeat it."
@@ -187,7 +203,7 @@ def decode(json_file: Path | None, **values: Any) -> int:
     return 0
 
 
-@part.command()
+@part.command(epilog=examples("lookout bench part engine yolov8n.onnx"))
 @click.argument("model", type=InputPath())
 @LABELS
 @PRECISION
@@ -212,7 +228,12 @@ def engine(json_file: Path | None, **values: Any) -> int:
     return 0
 
 
-@bench.command()
+@bench.command(
+    epilog=examples(
+        "lookout bench compare old/run.json new/run.json",
+        "lookout bench compare fp32.jsonl int8.jsonl --iou 0.9",
+    )
+)
 @click.argument("old", type=InputPath())
 @click.argument("new", type=InputPath())
 @click.option(
@@ -220,11 +241,11 @@ def engine(json_file: Path | None, **values: Any) -> int:
     "minimum",
     default=2.0,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     help="Percent to report.",
 )
-@click.option("--iou", default=0.95, show_default=True, type=click.FloatRange(0, 1), help="Of matching boxes.")
-@click.option("--agreement", default=1.0, show_default=True, type=click.FloatRange(0, 1), help="Share that must match.")
+@click.option("--iou", default=0.95, show_default=True, type=Number(0, 1), help="Of matching boxes.")
+@click.option("--agreement", default=1.0, show_default=True, type=Number(0, 1), help="Share that must match.")
 def compare(old: Path, new: Path, minimum: float, iou: float, agreement: float) -> int:
     """Compare two reports (.json) metric by metric, or two recordings of --frames-out (.jsonl, .parquet) box by box.
     Exit code 1 if a metric is worse, or if too few boxes agree."""
@@ -249,7 +270,7 @@ def compare(old: Path, new: Path, minimum: float, iou: float, agreement: float) 
     return int(any(change.result == "worse" for change in changes))
 
 
-@bench.command()
+@bench.command(epilog=examples("lookout bench report results/run.json --out results/"))
 @click.argument("files", nargs=-1, required=True, type=InputPath())
 @click.option("--out", type=OutputFolder(), default=Path("bench-results"), show_default=True)
 def report(files: tuple[Path, ...], out: Path) -> int:

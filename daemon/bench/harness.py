@@ -17,6 +17,7 @@ from daemon.errors import LookoutError
 from daemon.monitoring.probes import GpuProbe, open_gpu_probe
 from daemon.pipeline.drop_causes import CAUSES
 from daemon.pipeline.ledger import Counts, together
+from daemon.progress import Tell
 from daemon.system.gpus import name_visible_gpus
 from lookout.messages import VideoFormat
 
@@ -102,12 +103,13 @@ def dropped_between(before: Counts, after: Counts) -> dict[str, int]:
     return {cause: getattr(after.dropped, cause) - getattr(before.dropped, cause) for cause in CAUSES}
 
 
-def warm_up(daemon: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float) -> WarmUp:
+def warm_up(daemon: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float, tell: Tell | None = None) -> WarmUp:
     """Wait until every source has published frames, and then until throughput and p99 are steady.
 
     Args:
         rows: collects the daemon's rows.
         at_most_s: limit of the wait for a steady rate.
+        tell: called now and then with the seconds so far.
     """
     began, pause, ids = monotonic(), threading.Event(), list(ids)
     while True:
@@ -119,15 +121,18 @@ def warm_up(daemon: Daemon, ids: Iterable[str], rows: RowLog, at_most_s: float) 
     started, steady = monotonic(), False
     while not steady and (left := at_most_s - (monotonic() - started)) > 0:
         pause.wait(min(left, _TICK_S))
+        if tell is not None:
+            tell(monotonic() - started, at_most_s)
         steady = is_steady(rows.paces(started)[-WINDOWS:], len(ids))
     return WarmUp(up, steady, round(started - began, 2), round(monotonic() - started, 2))
 
 
-def watch(daemon: Daemon, probe: GpuProbe, device: int, seconds: float | None) -> Window:
+def watch(daemon: Daemon, probe: GpuProbe, device: int, seconds: float | None, tell: Tell | None = None) -> Window:
     """Measure for some seconds, or until all recordings have ended if `seconds` is None.
 
     Args:
         device: number of the GPU.
+        tell: called now and then with the seconds so far.
     """
     pause, formats = threading.Event(), daemon.sources.formats
     meter = Meter(lambda: daemon.parts.pids, probe, device)
@@ -140,6 +145,8 @@ def watch(daemon: Daemon, probe: GpuProbe, device: int, seconds: float | None) -
         pause.wait(min(left, _TICK_S if len(formats) == len(before) else _POLL_S))
         formats |= daemon.sources.formats
         meter.sample()
+        if tell is not None:
+            tell((monotonic_ns() - begin) / 1e9, seconds or 0.0)
     after, end = daemon.ledger.counts(), monotonic_ns()
     models_after = counts_by_model(daemon)
     captured = sum(after[id].captured - before[id].captured for id in after)

@@ -18,6 +18,7 @@ from daemon.commands.groups.options import (
     THREADS,
     takes_builder_level,
 )
+from daemon.commands.numbers import Number
 from daemon.commands.paths import InputName, InputPath, OutputFolder
 from daemon.redact import Url
 from detectors.port import Transport
@@ -48,7 +49,7 @@ class _Model(InputName):
         return (name if is_named else None), Path(found)
 
 
-SECONDS = click.FloatRange(min=0.1)
+SECONDS = Number(min=0.1)
 LANES = click.IntRange(1, 16)  # as in the configuration, like the next
 BATCHES = click.IntRange(1, 256)
 MODEL = click.option("--model", type=InputPath(),
@@ -67,9 +68,9 @@ _LOAD = [
     click.option("--sources", type=click.IntRange(1),
                  help="Clips are assigned in turn.  [default: 28, or one per clip with --until-end]"),
     click.option("--seconds", default=20.0, show_default=True, type=SECONDS, help="In steady state."),
-    click.option("--warm-up", default=12.0, show_default=True, type=click.FloatRange(min=0),
+    click.option("--warm-up", default=12.0, show_default=True, type=Number(min=0),
                  help="Maximum seconds until throughput and p99 are steady."),
-    click.option("--phase", default=2.0, show_default=True, type=click.FloatRange(min=0),
+    click.option("--phase", default=2.0, show_default=True, type=Number(min=0),
                  help="Each source starts at a random offset in its clip, up to this many seconds."),
     click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of those offsets."),
     MODELS,

@@ -6,18 +6,24 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import fields
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from daemon.bench.load import Load
 from daemon.bench.result import Accuracy, Case, HardwareRates, Report, environment_of, read, settings_of
 from daemon.bench.run import Run, run
 from daemon.errors import LookoutError
+from daemon.progress import Tell
 from daemon.redact import Url
 from daemon.system.paths import demo_model
+
+_POLL_S = 0.25
+_BEGIN_S = 3.0  # that a process takes before it measures, and behind
+_ALMOST = 0.99  # of the time that is expected: it may take longer
 
 
 def repeated(
@@ -28,7 +34,7 @@ def repeated(
     limits: bool = False,
     labelled: tuple[Path, Path] | None = None,
     frames_out: Path | None = None,
-    on_repeat: Callable[[], None] = lambda: None,
+    tell: Tell | None = None,
 ) -> Report:
     """Run and measure. A single run of a single daemon happens in this process.
 
@@ -37,6 +43,7 @@ def repeated(
         limits: measure decoder and engine alone first.
         labelled: photos and annotations, to measure accuracy first.
         frames_out: file to record every frame of the first repeat in.
+        tell: called with the repeats that are done, with a share of the present one; of a single run with seconds.
 
     Raises:
         LookoutError: a run failed.
@@ -48,16 +55,25 @@ def repeated(
     environment, alone = environment_of(load), limits_of(load) if limits else None
     accuracy = _accuracy(load, *labelled) if labelled else None
     rounds = []
+    if repeats == copies == 1:
+        rounds.append([run(load, frames_out=frames_out, tell=tell)])
+        return Report("run", environment, [Case(settings_of(load), rounds, copies)], accuracy=accuracy, limits=alone)
     for number in range(repeats):
         record = None if number else frames_out
-        single = repeats == copies == 1
-        rounds.append([run(load, frames_out=record)] if single else runs_of(load, copies=copies, frames_out=record))
-        on_repeat()
+        rounds.append(runs_of(load, copies=copies, frames_out=record, tell=_part_of(tell, number, repeats)))
     return Report("run", environment, [Case(settings_of(load), rounds, copies)], accuracy=accuracy, limits=alone)
 
 
-def runs_of(load: Load, *, copies: int = 1, frames_out: Path | None = None) -> list[Run]:
+def _part_of(tell: Tell | None, number: int, repeats: int) -> Tell | None:
+    """Tells of one repeat as a part of all."""
+    return None if tell is None else lambda done, of: tell(number + (done / of if of else 0.0), repeats)
+
+
+def runs_of(load: Load, *, copies: int = 1, frames_out: Path | None = None, tell: Tell | None = None) -> list[Run]:
     """Concurrent runs of `lookout bench run --repeats 1`.
+
+    Args:
+        tell: called while they run with the share that is done, as far as time says it.
 
     Raises:
         LookoutError: one of them failed.
@@ -70,11 +86,25 @@ def runs_of(load: Load, *, copies: int = 1, frames_out: Path | None = None) -> l
     def one(_: int) -> Run:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "run.json"
-            _command(["bench", "run", *clips], {**options, "repeats": 1, "frames_out": frames_out, "json": file})
+            wanted = {**options, "repeats": 1, "frames_out": frames_out, "json": file}
+            _command(["bench", "run", *clips], wanted, children)
             return read(file).cases[0].repeats[0][0]
 
-    with ThreadPoolExecutor(copies) as pool:
-        return list(pool.map(one, range(copies)))
+    children = list["subprocess.Popen[str]"]()
+    pool, began = ThreadPoolExecutor(copies), monotonic()
+    expected = load.warm_up + load.seconds + _BEGIN_S
+    try:
+        running = [pool.submit(one, number) for number in range(copies)]
+        while wait(running, _POLL_S).not_done:
+            if tell is not None:
+                tell(min(monotonic() - began, _ALMOST * expected), expected)
+        if tell is not None:
+            tell(expected, expected)
+        return [each.result() for each in running]
+    finally:
+        for child in children:
+            child.kill()  # nothing where it has ended
+        pool.shutdown()
 
 
 def limits_of(load: Load) -> HardwareRates:
@@ -120,8 +150,13 @@ def _figures(command: Sequence[str], options: Mapping[str, object]) -> dict[str,
         return figures
 
 
-def _command(command: Sequence[str], options: Mapping[str, object]) -> None:
+def _command(
+    command: Sequence[str], options: Mapping[str, object], children: list[subprocess.Popen[str]] | None = None
+) -> None:
     """Run a Lookout command. Options None and False are left out; True is a flag, and a list is given value by value.
+
+    Args:
+        children: gets the process, for one who must end it.
 
     Raises:
         LookoutError: it failed; with its last line of output.
@@ -131,8 +166,15 @@ def _command(command: Sequence[str], options: Mapping[str, object]) -> None:
         for value in row if isinstance(row, list) else [row]:
             if value is not None and value is not False:
                 call += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
-    if done.returncode:
-        output = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        last = output[-1].removeprefix("lookout: ") if output else f"exit code {done.returncode}"
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        if children is not None:
+            children.append(running)
+        try:
+            out, err = running.communicate()
+        except BaseException:
+            running.kill()
+            raise
+    if running.returncode:
+        output = (err.strip() or out.strip()).splitlines()
+        last = output[-1].removeprefix("lookout: ") if output else f"exit code {running.returncode}"
         raise LookoutError(f"{' '.join(command[:-1] or command)}: {last}")

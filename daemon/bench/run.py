@@ -30,6 +30,7 @@ from daemon.errors import LookoutError
 from daemon.log import logging
 from daemon.monitoring.probes import GpuProbe
 from daemon.pipeline.ledger import Counts, Rows
+from daemon.progress import Tell
 from daemon.seams import Seams
 from detectors.factory import open_detector as usual_detector
 from detectors.port import ModelInfo
@@ -156,11 +157,18 @@ class _Played:
     plan: dict[str, int]
 
 
-def run(load: Load, *, frames_out: Path | None = None, open_detector: OpenDetector = usual_detector) -> Run:
+def run(
+    load: Load,
+    *,
+    frames_out: Path | None = None,
+    open_detector: OpenDetector = usual_detector,
+    tell: Tell | None = None,
+) -> Run:
     """Run the daemon in this process and measure it.
 
     Args:
         frames_out: file to record every frame in.
+        tell: called now and then with seconds of the measurement.
 
     Raises:
         LookoutError: the daemon failed, or a recording cannot be played to its end.
@@ -169,7 +177,7 @@ def run(load: Load, *, frames_out: Path | None = None, open_detector: OpenDetect
     config = config_of(load)
     ids = tuple(source.id for source in config.active)
     with logging(LogConfig(level="error", format="console")), probing() as probe:
-        played = _play(config, ids, load, probe, frames_out, open_detector)
+        played = _play(config, ids, load, probe, frames_out, open_detector, tell)
     if frames_out:
         write_dropped(frames_out, played.rows, [(id, name) for id in ids for name in config.model_names])
     return _figures(played, ids, load)
@@ -182,6 +190,7 @@ def _play(
     probe: GpuProbe,
     frames_out: Path | None,
     open_detector: OpenDetector,
+    tell: Tell | None,
 ) -> _Played:
     log = RowLog(paced=load.paced)
     gpus = (probe.read() or [])[load.device : load.device + 1]
@@ -191,8 +200,9 @@ def _play(
     with listening(daemon.endpoint, frames_out) as listener:
         daemon.start()
         started = monotonic()
-        warm = WarmUp(0, True, 0.0, 0.0) if load.until_end else warm_up(daemon, ids, log, load.warm_up)
-        window = watch(daemon, probe, load.device, None if load.until_end else load.seconds)
+        warming, measuring = _phases(tell, load)
+        warm = WarmUp(0, True, 0.0, 0.0) if load.until_end else warm_up(daemon, ids, log, load.warm_up, warming)
+        window = watch(daemon, probe, load.device, None if load.until_end else load.seconds, measuring)
         plan = dict(daemon.parts.memory_plan)
         if load.until_end:
             daemon.wait()
@@ -218,6 +228,14 @@ def _play(
         },
     )
     return _Played(daemon, window, rows, stamps, start_up, warm, gpus[0] if gpus else None, plan)
+
+
+def _phases(tell: Tell | None, load: Load) -> tuple[Tell | None, Tell | None]:
+    """Tell of the warm-up, and of the measurement behind it, as of one time."""
+    if tell is None or load.until_end:
+        return None, tell
+    total = load.warm_up + load.seconds
+    return lambda done, _: tell(done, total), lambda done, _: tell(load.warm_up + done, total)
 
 
 def _whole(window: Window, daemon: Daemon, rows: Rows) -> Window:

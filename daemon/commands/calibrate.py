@@ -11,14 +11,12 @@ from time import monotonic
 import msgspec
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from calibration.calibrate import Calibration, CalibrationConfig
 from calibration.coco import require_pycocotools
 from calibration.frames import FrameSet, Sampler, SourceFrame, photos
 from calibration.outcome import Outcome, Trial, exit_code
-from calibration.restoration import ProgressTask
 from daemon.clock import SystemClock, utc_text
 from daemon.commands.report import check_pages, number, write_pages
 from daemon.commands.report.calibration import page_of
@@ -27,6 +25,7 @@ from daemon.config.load import load
 from daemon.config.sources import AvConfig, SourceConfig, SyntheticConfig
 from daemon.errors import DecodeError, LookoutError, SourceError
 from daemon.monitoring.probes import open_gpu_probe
+from daemon.progress import progress
 from daemon.redact import Url
 from daemon.sources.factory import make_source
 from daemon.sources.port import next_picture
@@ -79,10 +78,9 @@ def calibrate(config: CalibrationConfig, selection: FrameSelection, backend: Bac
     if config.has_labels:
         selection = replace(selection, held_out=0)
     environment = collect_environment([config.options.path])
-    console = Console(stderr=True)
     probe = open_gpu_probe()
-    with _progress(console) as progress, closing(probe):
-        frames = _sample_frames(selection, config.folder / "frames", progress)
+    with closing(probe):
+        frames = _sample_frames(selection, config.folder / "frames")
 
         def energy() -> float | None:
             rows = probe.read() or []
@@ -94,7 +92,7 @@ def calibrate(config: CalibrationConfig, selection: FrameSelection, backend: Bac
             lambda options: open_detector("cpu", replace(options, max_batch=1)),
             frames,
             energy,
-            progress,
+            _task,
             utc_text(SystemClock().utc_ns()),
         )
         outcome = run.run()
@@ -104,11 +102,11 @@ def calibrate(config: CalibrationConfig, selection: FrameSelection, backend: Bac
     return exit_code(outcome.trials, config.precision)
 
 
-def _sample_frames(selection: FrameSelection, folder: Path, progress: ProgressTask) -> FrameSet:
+def _sample_frames(selection: FrameSelection, folder: Path) -> FrameSet:
     """Read every frame of every origin and keep a sample."""
     sources = [row for origin in selection.origins for row in _sources(origin, selection.seconds)]
     sampler = Sampler(selection.count, selection.held_out, selection.seed)
-    with progress("frames of each source", len(sources)) as advance:
+    with _task("frames of each source", len(sources)) as advance:
         for read in sources:
             sampler.add(read(), len(sources))
             advance()
@@ -198,18 +196,8 @@ def _row(trial: Trial) -> tuple[str, ...]:
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[ProgressTask]:
-    """Progress bars on the terminal, one per task."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bars:
-
-        @contextmanager
-        def task_bar(name: str, steps: int) -> Iterator[Callable[[], None]]:
-            task = bars.add_task(name, total=steps or None)
-            try:
-                yield lambda: bars.advance(task)
-            finally:
-                done = max(1, int(bars.tasks[task].completed))
-                bars.update(task, total=done, completed=done)
-
-        yield task_bar
+def _task(name: str, steps: int) -> Iterator[Callable[[], None]]:
+    """A task of the calibration; see `calibration.restoration.ProgressTask`."""
+    with progress(f"calibrate: {name}", "steps") as shown:
+        shown.tell(0, steps)
+        yield shown.advance

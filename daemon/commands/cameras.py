@@ -29,6 +29,10 @@ _VIDEO_CAPTURE = 1
 _ANSWER_TIMEOUT_S = 20.0  # for all requests to one camera; parsing the protocol's own description takes some of it
 
 
+class NoClientError(LookoutError):
+    """What asks cameras of the network is not installed."""
+
+
 @dataclass(frozen=True)
 class Stream:
     """One video stream of a camera.
@@ -102,12 +106,12 @@ def network_cameras(seconds: float, addresses: Iterable[str] = (), user: str = "
         addresses: HOST or HOST:PORT, for other networks, which discovery does not reach.
 
     Raises:
-        LookoutError: the ONVIF client is not installed.
+        NoClientError: the ONVIF client is not installed.
     """
     try:
         import onvif
     except ImportError as error:
-        raise LookoutError("ONVIF cameras need another package: pip install '.[onvif]'; or use --usb") from error
+        raise NoClientError("ONVIF cameras need another package: pip install '.[onvif]'; or use --usb") from error
     logging.getLogger("onvif").setLevel(logging.CRITICAL)  # errors are shown as the camera's problem
     asked = [f"http://{address}/onvif/device_service" for address in addresses]
     places = dict.fromkeys([*asked, *(search(seconds) if seconds > 0 else ())])

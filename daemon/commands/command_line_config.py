@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from daemon.commands.from_arguments import config_of, sources_of, yaml_of
+from daemon.commands.from_arguments import DEFAULT_CONFIDENCE, config_of, sources_of, yaml_of
 from daemon.commands.model import ChosenModel, choose
 from daemon.config.root import Config
 from daemon.config.sources import AvConfig, CameraConfig, SourceConfig
@@ -36,12 +36,16 @@ class TypedConfig:
         model: a file, or a name in the catalogue.
         labels: of a model without; None for its own.
         endpoint: None for the default.
+        confidence: boxes below it are left out.
+        tracked: objects get ids.
     """
 
     sources: Sequence[str]
     named_model: str
     labels: str | None = None
     endpoint: str | None = None
+    confidence: float = DEFAULT_CONFIDENCE
+    tracked: bool = False
 
     @cached_property
     def model(self) -> ChosenModel:
@@ -54,7 +58,10 @@ class TypedConfig:
             LookoutError: a source is none, the model is not there, or an option is invalid.
         """
         described = sources_of(self.sources)
-        text = yaml_of(described, self.model.path, self.labels or self.model.labels, self.endpoint)
+        labels = self.labels or self.model.labels
+        text = yaml_of(
+            described, self.model.path, labels, self.endpoint, confidence=self.confidence, tracked=self.tracked
+        )
         return text, config_of(text)
 
 

@@ -18,6 +18,7 @@ from daemon.config.section import literal
 from daemon.errors import ConfigError, LookoutError
 from daemon.files import is_device
 
+DEFAULT_CONFIDENCE = 0.25
 _FIRST = """\
 # Written by `lookout run --save`. Missing keys have their defaults; Lookout's own config.yaml explains every key.
 """
@@ -42,18 +43,30 @@ def sources_of(arguments: Sequence[str]) -> list[str]:
     return lines
 
 
-def yaml_of(sources: Sequence[str], model: Path, labels: str | None = None, endpoint: str | None = None) -> str:
+def yaml_of(
+    sources: Sequence[str],
+    model: Path,
+    labels: str | None = None,
+    endpoint: str | None = None,
+    *,
+    confidence: float = DEFAULT_CONFIDENCE,
+    tracked: bool = False,
+) -> str:
     """A configuration as a commented file.
 
     Args:
         sources: from `sources_of`.
         labels: for a model without its own; None otherwise.
         endpoint: None for the default.
+        confidence: boxes below it are left out.
+        tracked: objects get ids.
     """
     lines = [_FIRST, "model:", f"  path: {_quoted(literal(str(model.resolve())))}"]
     if labels:
         lines.append(f"  labels: {_quoted(labels)}  # the model has none")
-    lines += ["  confidence: 0.25  # weaker boxes are left out", "", *sources]
+    lines += [f"  confidence: {confidence:g}  # weaker boxes are left out", "", *sources]
+    if tracked:
+        lines += ["", "tracking:", "  enabled: true  # objects get ids"]
     if endpoint:
         lines += ["", "publisher:", f"  endpoint: {_quoted(endpoint)}  # where subscribers connect"]
     return "\n".join(lines) + "\n"

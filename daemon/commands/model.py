@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from daemon.commands import catalogue
 from daemon.commands.catalogue import DEMO, CatalogueEntry, entry_of, entry_with, path_of
 from daemon.commands.downloads import download, is_complete, without_secrets
 from daemon.errors import LookoutError
+from daemon.progress import progress
 from daemon.system.paths import demo_model
 from detectors.factory import open_detector
 from detectors.port import Options
@@ -68,15 +68,13 @@ def get(
     origin = without_secrets(mirror or entry.url)
     console.print(f"{entry.name}, licence {entry.licence}, from {origin}", highlight=False, soft_wrap=True)
     _check_licence(entry, accept=accept)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(entry.name, total=entry.size)
+    with progress(entry.name, "kB") as shown:
         download(
             mirror or entry.url,
             path,
             entry.size,
             entry.sha256,
-            lambda have: progress.update(task, completed=have),
+            lambda have: shown.tell(have / 1e3, entry.size / 1e3),
         )
     console.print(f"{path}: {entry.size:,} bytes, SHA-256 verified", highlight=False, soft_wrap=True)
     return path

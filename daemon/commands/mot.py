@@ -5,6 +5,7 @@ A sequence is a folder with `gt/gt.txt`, and `det/det.txt` or pictures in `img1/
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
@@ -32,6 +33,7 @@ from daemon.config.sources import SyntheticConfig, TrackingConfig
 from daemon.errors import LookoutError
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
+from daemon.progress import Tell
 from detectors.detections import Detections
 from detectors.pictures import read_picture
 from detectors.port import Detector, HostImage, Lane
@@ -81,25 +83,31 @@ class MotScores:
     sequences: dict[str, TrackingScore]
 
 
-def evaluate(options: MotOptions, detector: Detector | None = None) -> MotScores:
+def evaluate(options: MotOptions, detector: Detector | None = None, tell: Tell | None = None) -> MotScores:
     """The scores of all sequences in a folder.
 
     Args:
         detector: finds the boxes in `img1`; None for those of `det/det.txt`.
+        tell: called before each frame; of sequences to come the length is not known.
 
     Raises:
         LookoutError: there is no sequence, a file is missing or damaged, or TrackEval is not installed.
     """
     folders = folders_of(options.folder)
     parse_drop(options.drop, options.seed)
-    metrics, results = open_metrics(), {}
+    metrics, results, done = open_metrics(), {}, itertools.count()
     for folder in folders:
         sequence = read_sequence(folder)
         name = folder.name if folder == options.folder else str(folder.relative_to(options.folder))
         with ExitStack() as opened:
             lane = opened.enter_context(closing(detector.lane())) if detector else None
             find = _by_lane(sequence, lane, detector.info.labels) if lane and detector else by_file(sequence)
-            results[name] = score(_tracked(list(frames_of(sequence, options, find)), options), metrics)
+            frames = list[MotFrame]()
+            for frame in frames_of(sequence, options, find):
+                frames.append(frame)
+                if tell is not None:
+                    tell(next(done), 0)
+            results[name] = score(_tracked(frames, options), metrics)
     return MotScores(results)
 
 

@@ -8,11 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from daemon.files import GIVEN
 
 
-class InputName(click.ParamType):  # type: ignore[type-arg]
+class _Completed(click.ParamType):  # type: ignore[type-arg]
+    """A path that a shell completes.
+
+    Attributes:
+        completes: what it is: "file", in which folders are, or "dir".
+    """
+
+    completes = "file"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del ctx, param  # of click's signature
+        return [CompletionItem(incomplete, type=self.completes)]
+
+
+class InputName(_Completed):
     """A path to read from, or something else that has a name: a URL, a model of the catalogue, a key.
 
     Args:
@@ -52,7 +67,7 @@ class InputPath(InputName):
         return Path(super().convert(value, param, ctx))
 
 
-class OutputFile(click.ParamType):  # type: ignore[type-arg]
+class OutputFile(_Completed):
     """A writable file.
 
     Args:
@@ -71,10 +86,10 @@ class OutputFile(click.ParamType):  # type: ignore[type-arg]
         return path
 
 
-class OutputFolder(click.ParamType):  # type: ignore[type-arg]
+class OutputFolder(_Completed):
     """A writable folder that exists or can be created."""
 
-    name = "path"
+    name, completes = "path", "dir"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(value)

@@ -16,6 +16,7 @@ from daemon.config.recording import RecordConfig, check_record
 from daemon.config.section import Section, absolute
 from daemon.config.text import check_variables, hook
 from daemon.errors import ConfigError, LookoutError
+from daemon.progress import progress
 from daemon.recording import export as exporting
 from daemon.recording.index import NAME, Index, IndexReader
 from daemon.recording.locks import Locks
@@ -181,7 +182,8 @@ def export(store: Store, source: str, begin: int, end: int, out: Path) -> export
     """See `daemon.recording.export.export`."""
     with reading(store) as index:
         chosen(index, [source])
-        return exporting.export(store, index, source, begin, end, out)
+        with progress("export", "s") as shown:
+            return exporting.export(store, index, source, begin, end, out, shown.tell)
 
 
 def lock(store: Store, source: str, begin: int, end: int, reason: str, clock: Clock | None = None) -> Lock:
@@ -218,7 +220,8 @@ def check(store: Store, source: str | None, begin: int, end: int, *, as_json: bo
     with closing(IndexReader(store)) if has_index else _nothing() as index:
         if source is not None and index is not None:
             chosen(index, [source])
-        found = verify(store, index, source=source, begin=begin, end=end)
+        with progress("verify", "files") as shown:
+            found = verify(store, index, source=source, begin=begin, end=end, tell=shown.tell)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
     else:
@@ -239,8 +242,8 @@ def rebuild(store: Store) -> int:
     Returns:
         The exit code.
     """
-    with closing(Index(store)) as index:
-        done = rebuild_index(store, index)
+    with closing(Index(store)) as index, progress("rebuild", "files") as shown:
+        done = rebuild_index(store, index, shown.tell)
     for path, reason in sorted(done.problems.items()):
         click.echo(printable(f"{path}: {reason}"), err=True)
     click.echo(f"{done.added} files are in the index; {done.recovered} were not finished, and are now")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from daemon.seams import Seams
 from daemon.system.signals import stopping_on_signals
 from daemon.system.stop_token import StoppedError, StopToken
 from daemon.system.tuning import disable_core_dumps
+from daemon.viewing.kit import Viewing
 
 
 def run_file(path: Path, *, page: bool = False, bridge: bool = False) -> int:
@@ -41,13 +44,21 @@ def run_file(path: Path, *, page: bool = False, bridge: bool = False) -> int:
     return run(load_effective(path), read, page=page, bridge=bridge)
 
 
-def run(config: Config, read: Callable[[], Config], *, page: bool, bridge: bool = False) -> int:
+def run(
+    config: Config,
+    read: Callable[[], Config],
+    *,
+    page: bool,
+    bridge: bool = False,
+    viewing: Viewing | None = None,
+) -> int:
     """Run until stopped. Returns the exit code.
 
     Args:
         read: reads the configuration again, for SIGHUP.
         page: also serve the page, in a process of its own.
         bridge: also run the bridge, likewise.
+        viewing: windows and files for pictures with boxes.
     """
     token, seams, rows = None, Seams(), list[TokenConfig]()
     if page:
@@ -57,9 +68,12 @@ def run(config: Config, read: Callable[[], Config], *, page: bool, bridge: bool 
     if bridge:
         seams, row = _with_bridge(config)
         rows.append(row)
+    stop = StopToken()
+    if viewing is not None:
+        seams = replace(seams, observe=partial(viewing.open, stop.set))
     if not rows:
-        return _run_once(config, read, None, seams)
-    return _run_once(with_access(config, *rows), lambda: with_access(read(), *rows), token, seams)
+        return _run_once(config, read, None, seams, stop)
+    return _run_once(with_access(config, *rows), lambda: with_access(read(), *rows), token, seams, stop)
 
 
 def page_access(token: Secret) -> TokenConfig:
@@ -101,11 +115,16 @@ def serve_page(daemon: Daemon, config: Config, token: Secret, on_ready: Callable
     return process
 
 
-def _run_once(config: Config, read: Callable[[], Config], token: Secret | None, seams: Seams) -> int:
+def _tell_page(url: str) -> None:
+    sys.stderr.write(f"the page: {url}\n")
+    sys.stderr.flush()
+
+
+def _run_once(config: Config, read: Callable[[], Config], token: Secret | None, seams: Seams, stop: StopToken) -> int:
     disable_core_dumps()
     if config.http.sources_file:
         SourceStore(config.http.sources_file).remove_leftovers()
-    stop, running, asked = StopToken(), list[Daemon](), StopToken()
+    running, asked = list[Daemon](), StopToken()
 
     def reload() -> None:
         asked.set()  # the daemon may not be built yet
@@ -123,5 +142,5 @@ def _run_once(config: Config, read: Callable[[], Config], token: Secret | None, 
             daemon.reload()
         with ExitStack() as stack:
             if token is not None:
-                stack.callback(serve_page(daemon, config, token, None).close)
+                stack.callback(serve_page(daemon, config, token, _tell_page if sys.stderr.isatty() else None).close)
             return daemon.run()

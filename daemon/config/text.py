@@ -20,10 +20,12 @@ class Loader(yaml.SafeLoader):
     """Refuses a key written twice, which YAML forbids and PyYAML lets pass."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is written twice", node.start_mark)
+        seen = list[Any]()  # a key may be anything
+        for written, _ in node.value:
+            key = self.construct_object(written, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is written twice", written.start_mark)
+            seen.append(key)
         return super().construct_mapping(node, deep)
 
 

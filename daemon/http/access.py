@@ -127,7 +127,9 @@ class Access:
                 self._warned_ns, self._unreported = now, 0
         if warn:
             log.warning("http: requests without a valid token", count=count, last_peer=peer_of(request))
-        return HTTPException(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+        is_given = request.headers.get("authorization", "").partition(" ")[0].lower() == "bearer"
+        words = "the token is none of this daemon's" if is_given else "a bearer token is needed"
+        return HTTPException(401, words, {"WWW-Authenticate": "Bearer"})
 
 
 def caller_of(request: Request) -> Caller:

@@ -28,19 +28,21 @@ def jpeg(picture: Picture) -> bytes:
 
 
 def with_boxes(picture: Picture, found: Detections, labels: tuple[str, ...]) -> Picture:
-    """A copy with each detection, its label, its confidence and its settled attributes; with masks, angles and key
-    points, if it has them."""
+    """A copy with each detection: the id of its track, its label, its confidence and its settled attributes.
+    With masks, angles and key points, if it has them."""
     drawn = np.array(picture)
     thick = _thickness(picture)
     if found.masks is not None:
         _fill(drawn, found.masks)
     known = [None] * len(found) if found.attributes is None else found.attributes.tolist()
-    rows = zip(found.xyxy.round().astype(int).tolist(), found.confidence.tolist(), found.class_id.tolist(), known)
-    for (x0, y0, x1, y1), confidence, class_id, attributes in rows:
+    ids = [0] * len(found) if found.tracks is None else found.tracks.id.tolist()
+    boxes = found.xyxy.round().astype(int).tolist()
+    rows = zip(boxes, found.confidence.tolist(), found.class_id.tolist(), known, ids)
+    for (x0, y0, x1, y1), confidence, class_id, attributes, id in rows:
         if found.obb is None:
             cv2.rectangle(drawn, (x0, y0), (x1, y1), _BOX_COLOUR, thick)
         name = labels[class_id] if class_id < len(labels) else class_id
-        text = " ".join((f"{name} {confidence:.2f}", *settled(attributes or {})))
+        text = " ".join((f"#{id} " * (id > 0) + f"{name} {confidence:.2f}", *settled(attributes or {})))
         _label(drawn, text, x0, y0, thick)
     if found.obb is not None:
         cv2.polylines(drawn, _corners(found.obb), True, _BOX_COLOUR, thick)

@@ -14,6 +14,7 @@ import msgspec
 
 from daemon.clock import utc_text
 from daemon.errors import LookoutError
+from daemon.progress import Tell
 from daemon.recording.footage import Footage, footage
 from daemon.recording.index import IndexReader
 from daemon.recording.records import Gap
@@ -58,11 +59,14 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str]
 
 
-def export(store: Store, index: IndexReader, source: str, begin: int, end: int, out: Path) -> Exported:
+def export(
+    store: Store, index: IndexReader, source: str, begin: int, end: int, out: Path, tell: Tell | None = None
+) -> Exported:
     """Write what is recorded of a time to a file, which is there whole or not at all.
 
     Args:
         begin, end: UTC ns.
+        tell: called after each file, with seconds of the time.
 
     Raises:
         LookoutError: nothing is recorded, the video changes within, or a file cannot be read or written.
@@ -74,6 +78,8 @@ def export(store: Store, index: IndexReader, source: str, begin: int, end: int, 
             for piece in footage(store, index, source, begin, end):
                 with closing(piece):
                     writer.add(piece, end)
+                if tell is not None and writer.pieces:
+                    tell((writer.pieces[-1].end - begin) / 1e9, (end - begin) / 1e9)
         finally:
             writer.close()
         if not writer.packets:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
+from daemon.progress import Tell
 from daemon.recording.boxes import BoxError
 from daemon.recording.errors import StoreError
 from daemon.recording.index import Index
@@ -60,15 +61,18 @@ def reconcile(store: Store, index: Index) -> Reconciled:
     return done
 
 
-def rebuild(store: Store, index: Index) -> Reconciled:
+def rebuild(store: Store, index: Index, tell: Tell | None = None) -> Reconciled:
     """Make the index anew from the files, while a recorder may write: what it finishes meanwhile is in it, too.
+
+    Args:
+        tell: called before each file.
 
     Raises:
         StoreError: the index cannot be written.
     """
     done, reading = Reconciled(), index.unread
     before = len(index.files())
-    first = {row[0].path: row for row in _rows(store, store.files(), done)}
+    first = {row[0].path: row for row in _rows(store, store.files(), done, tell)}
 
     def rows() -> Iterator[_Row]:
         there = list(store.files())
@@ -86,13 +90,17 @@ def rebuild(store: Store, index: Index) -> Reconciled:
     return done
 
 
-def _rows(store: Store, paths: Iterator[str] | Sequence[str], done: Reconciled) -> Iterator[_Row]:
+def _rows(
+    store: Store, paths: Iterator[str] | Sequence[str], done: Reconciled, tell: Tell | None = None
+) -> Iterator[_Row]:
     paths = [*paths]
     # Boxes may come when a recording is whole already: its recorder was perhaps killed before they had their end.
     newest = {
         path for path, later in zip(paths, [*paths[_NEWEST:], *[""] * _NEWEST]) if _source(path) != _source(later)
     }
-    for path in paths:
+    for number, path in enumerate(paths):
+        if tell is not None:
+            tell(number, len(paths))
         try:
             found = scan(store, path)
             is_left_over = found.tail is None

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from daemon.progress import Tell
 from daemon.recording import deleted
 from daemon.recording.boxes import FRAGMENT_BYTES, BoxError, FragmentBox, read_fragment
 from daemon.recording.errors import StoreError
@@ -61,13 +62,20 @@ class _Entry(NamedTuple):
 
 
 def verify(
-    store: Store, index: IndexReader | None = None, *, source: str | None = None, begin: int = 0, end: int = 1 << 62
+    store: Store,
+    index: IndexReader | None = None,
+    *,
+    source: str | None = None,
+    begin: int = 0,
+    end: int = 1 << 62,
+    tell: Tell | None = None,
 ) -> Verification:
     """Read files of a store, and compare each byte with what they say.
 
     Args:
         index: knows the newest file of each source, which no other file names.
         begin, end: UTC ns; files with something in between are read.
+        tell: called before each file.
 
     Raises:
         StoreError: the store cannot be read.
@@ -75,9 +83,10 @@ def verify(
     done = Verification()
     there: dict[str, FileFacts] = {}  # by id
     heads: list[FileHead] = []
-    for path in store.files():
-        if source is not None and not path.startswith(f"{folder_name(source)}/"):
-            continue
+    paths = [path for path in store.files() if source is None or path.startswith(f"{folder_name(source)}/")]
+    for number, path in enumerate(paths):
+        if tell is not None:
+            tell(number, len(paths))
         try:
             with store.opened(path) as file:
                 found = scan_open(path, file)

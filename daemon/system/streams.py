@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import select
+import stat
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
@@ -50,16 +51,31 @@ class _Output(io.FileIO):
 
     def __init__(self, number: int) -> None:
         super().__init__(number, "w", closefd=False)
+        self._begun = 0  # bytes of the last line, which has no end yet
+        self._fault: str | None = None
 
     def write(self, data: ReadableBuffer, /) -> int:
+        if self._fault is not None:
+            raise OutputError(self._fault)
         try:
             while (written := super().write(data)) is None:
                 self._wait()
         except BrokenPipeError:
             return memoryview(data).nbytes
         except OSError as error:
-            raise OutputError(f"standard output cannot be written: {error.strerror}") from error
+            self._fault = f"standard output cannot be written: {error.strerror}"
+            self._take_back()
+            raise OutputError(self._fault) from error
+        _, ended, rest = bytes(memoryview(data)[:written]).rpartition(b"\n")
+        self._begun = len(rest) + (0 if ended else self._begun)
         return int(written)
+
+    def _take_back(self) -> None:
+        """Half a line is no JSON: a file loses it, where nobody has written behind it."""
+        with suppress(OSError):
+            found, end = os.fstat(self.fileno()), os.lseek(self.fileno(), 0, os.SEEK_CUR)
+            if stat.S_ISREG(found.st_mode) and found.st_size == end:
+                os.ftruncate(self.fileno(), end - self._begun)
 
     def _wait(self) -> None:
         """Another program that shares the terminal has made it non-blocking."""

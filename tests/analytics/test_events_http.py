@@ -193,6 +193,9 @@ def test_the_command_line_shows_the_journal(
     assert "gate  line crossed  door  forward  car  track 7" in capsys.readouterr().out
     monkeypatch.setenv("LOOKOUT_TOKEN", "another")
     assert invoke(["events", running.url]) == 2
+    assert "answers 401: the token is none of this daemon's" in capsys.readouterr().err
+    monkeypatch.delenv("LOOKOUT_TOKEN")
+    assert invoke(["events", running.url]) == 2
     assert "answers 401: a bearer token is needed" in capsys.readouterr().err
 
 

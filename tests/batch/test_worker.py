@@ -9,6 +9,7 @@ import pytest
 
 from daemon.batch.clips import find_clips
 from daemon.batch.folder import STATE, FolderError, ResultFolder
+from daemon.batch.progress import Playing
 from daemon.batch.settings import Recipe
 from daemon.batch.store import BatchView, ClipStore, ModelFacts, Outcome, StoreError
 from daemon.batch.worker import ALL_DONE, SOME_FAILED, STOPPED, BatchWorker, Job, Waiting
@@ -30,7 +31,7 @@ class Noted:
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def show(self, view: BatchView, playing: Sequence[str]) -> None:
+    def show(self, view: BatchView, playing: Sequence[Playing]) -> None:
         assert len(playing) <= 4
         assert len(view.outcomes) <= 20
 

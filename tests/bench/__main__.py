@@ -327,12 +327,18 @@ def engine(
 ) -> int:
     """Images per second of Lookout's engine, and of other engines (--peer) beside it, with how their outputs differ."""
     from daemon.bench.engine import EngineOptions
-    from daemon.bench.progress import progress
-    from tests.bench.peers.compare import peer_rates
+    from daemon.progress import progress
+    from tests.bench.peers.compare import PeerRate, peer_rates
 
     beside = peer_options(EngineOptions(**values), peers, pythons, server, threads=threads, timeout_s=timeout_s)
-    with progress("engines", len(beside.peers) + 1) as advance:
-        found = peer_rates(beside, lambda row: advance(f"{row.engine}: {row.images_per_s or 'not run'}"))
+    with progress("bench engine", "engines") as shown:
+        shown.tell(0, len(beside.peers) + 1)
+
+        def measured(row: PeerRate) -> None:
+            shown.note(f"{row.engine}: {row.images_per_s or 'not run'}")
+            shown.advance()
+
+        found = peer_rates(beside, measured)
     write_json(json_file, found)
     show(tables.peers(found))
     for row in found.engines:

@@ -140,6 +140,11 @@ def test_refused_in_one_line_with_the_place(text: str, where: str, what: str) ->
     assert "\n" not in message
 
 
+def test_a_key_that_is_written_twice_is_named_with_its_place() -> None:
+    with pytest.raises(ConfigError, match="line 3, column 3: key 'max_age_ms' is written twice"):
+        parse("board:\n  max_age_ms: 1\n  max_age_ms: 2\n" + GOOD)
+
+
 @pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:5556", "tcp://localhost:1", "tcp://[::1]:5556", "ipc:///run/x"])
 def test_local_endpoints_need_no_keys(endpoint: str) -> None:
     assert parse(GOOD + f"publisher: {{endpoint: '{endpoint}'}}\n").publisher.endpoint == endpoint

@@ -84,7 +84,7 @@ def _table(keys: Sequence[Key], path: str) -> str:
 def _value(key: Key, path: str) -> str:
     """The allowed values, with a link to the table of a mapping."""
     anchor = _section_of_items(key) or f"{path}.{key.name}".replace(".", "")
-    before, found, after = _plain(_allowed(key.type)).rpartition("a mapping")  # of a mapping by names, its items
+    before, found, after = _plain(allowed(key.type)).rpartition("a mapping")  # of a mapping by names, its items
     return f"{before}[{found}](#{anchor}){after}" if found and key.structs else f"{before}{found}{after}"
 
 
@@ -113,52 +113,52 @@ def _escaped(text: str) -> str:
 
 
 @singledispatch
-def _allowed(kind: types.Type) -> str:
+def allowed(kind: types.Type) -> str:
     """The allowed values of a type, in words."""
     return allowed_values(kind)
 
 
-@_allowed.register
+@allowed.register
 def _(kind: types.UnionType) -> str:
-    words = {_allowed(one) for one in kind.types}  # in an order that msgspec chooses
+    words = {allowed(one) for one in kind.types}  # in an order that msgspec chooses
     return " or ".join(sorted(words, key=lambda word: (word == "`null`", word)))
 
 
-@_allowed.register
+@allowed.register
 def _(_kind: types.NoneType) -> str:
     return "`null`"
 
 
-@_allowed.register
+@allowed.register
 def _(kind: types.LiteralType) -> str:
     *others, last = [f"`{as_yaml(value)}`" for value in sorted(kind.values, key=str)]
     return f"{', '.join(others)} or {last}" if others else last
 
 
-@_allowed.register
+@allowed.register
 def _(kind: types.CustomType) -> str:
     return "a secret" if kind.cls is Secret else allowed_values(kind)
 
 
-@_allowed.register(types.ListType)
-@_allowed.register(types.VarTupleType)
+@allowed.register(types.ListType)
+@allowed.register(types.VarTupleType)
 def _(kind: types.ListType | types.VarTupleType) -> str:
     size = f" of {kind.min_length}" if kind.min_length and kind.min_length == kind.max_length else ""
-    return f"a list{size}; each is {_allowed(kind.item_type)}"
+    return f"a list{size}; each is {allowed(kind.item_type)}"
 
 
-@_allowed.register
+@allowed.register
 def _(kind: types.TupleType) -> str:
-    each = list(dict.fromkeys(map(_allowed, kind.item_types)))
+    each = list(dict.fromkeys(map(allowed, kind.item_types)))
     return f"a list of {len(kind.item_types)}; each is {' or '.join(each)}"
 
 
-@_allowed.register
+@allowed.register
 def _(kind: types.DictType) -> str:
-    of = "" if isinstance(kind.value_type, types.AnyType) else f"; each value is {_allowed(kind.value_type)}"
+    of = "" if isinstance(kind.value_type, types.AnyType) else f"; each value is {allowed(kind.value_type)}"
     return f"a mapping{of}"
 
 
-@_allowed.register
+@allowed.register
 def _(_kind: types.StructType) -> str:
     return "a mapping"

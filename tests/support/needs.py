@@ -80,6 +80,7 @@ NEEDS = {
          "gstreamer1.0-plugins-good"),
     ),
     "g++": _program("g++"),
+    "groff": _program("groff", "groff-base"),
     "nvcuvid": Need(_NVCUVID.exists, ("libffmpeg-nvenc-dev",)),
     "chromium": _program("chromium", "chromium", "fonts-dejavu-core"),
     "firefox-esr": _program("firefox-esr"),

@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 
 from daemon.bridge.port import AwayError
-from daemon.files import read_text
+from daemon.files import check_can_read, read_text
 from daemon.redact import Secret
 
 
@@ -36,10 +36,12 @@ def tls_files(ca_file: Path | None, certificate_file: Path | None, key_file: Pat
         raise AwayError(f"ca_file: {ca_file} cannot be read: {error.strerror or error}") from error
     if certificate_file is not None:
         try:
+            check_can_read(certificate_file, key_file)
             context.load_cert_chain(certificate_file, key_file, password=_no_password)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise AwayError(f"certificate_file: {certificate_file} or key_file cannot be read: {reason}") from error
+            reason, file = getattr(error, "strerror", None) or error, getattr(error, "filename", None)
+            which = file or f"certificate_file: {certificate_file} or key_file"
+            raise AwayError(f"{which} cannot be read: {reason}") from error
     return context
 
 

@@ -25,7 +25,7 @@ from daemon.bridge.targets.opening import TargetContext
 from daemon.clock import Clock
 from daemon.config.targets import MqttTarget
 from daemon.errors import ConfigError
-from daemon.files import read_text
+from daemon.files import check_can_read, read_text
 
 log = structlog.get_logger(__name__)
 _PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
@@ -155,6 +155,7 @@ def _address(target: MqttTarget) -> Address:
 
 def _tls(target: MqttTarget) -> ssl.SSLContext:
     try:
+        check_can_read(target.ca_file, target.certificate_file, target.key_file)
         context = ssl.create_default_context(cafile=str(target.ca_file) if target.ca_file else None)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.sslsocket_class = _Socket
@@ -162,6 +163,7 @@ def _tls(target: MqttTarget) -> ssl.SSLContext:
             context.load_cert_chain(target.certificate_file, target.key_file, password=_no_password)
     except (OSError, ValueError) as error:
         files = [str(file) for file in (target.ca_file, target.certificate_file, target.key_file) if file]
+        files = [str(error.filename)] if isinstance(error, OSError) and error.filename else files
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"target {target.name}: {' or '.join(files)} cannot be used: {reason}") from error
     return context

@@ -18,11 +18,14 @@ from daemon.commands.groups.options import (
     PROVIDER,
     PROVIDER_DEVICE,
     THREADS,
+    examples,
     takes_builder_level,
     takes_semantics,
 )
+from daemon.commands.numbers import Number
 from daemon.commands.paths import JSON_FILE, InputPath, OutputFolder
 from daemon.errors import LookoutError
+from daemon.progress import progress
 from daemon.view_config import MIN_OVERLAP, tiles_of
 
 if TYPE_CHECKING:
@@ -37,19 +40,25 @@ if TYPE_CHECKING:
     OpenModel = Callable[[], Detector]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout evaluate --model yolox_s.onnx --labels coco --images val/ --annotations val.json",
+        "lookout evaluate --model resnet18.onnx --classify photos/",
+        "lookout evaluate --mot MOT17/train/",
+    )
+)
 @click.option("--model", type=InputPath(), help="ONNX file.")
 @click.option("--images", type=InputPath(), help="Folder of the photos.")
 @click.option("--annotations", type=InputPath(), help="COCO ground truth, JSON.")
 @click.option("--mot", type=InputPath(), help="Sequences in MOTChallenge's layout, for the tracker.")
 @click.option("--classify", type=InputPath(), help="Pictures for a classifier: a folder for each class, or a CSV.")
 @click.option("--tiles", multiple=True, help="Also AP with tiles, such as 2x2; may be given more than once.")
-@click.option("--overlap", default=0.1, show_default=True, type=click.FloatRange(MIN_OVERLAP, 0.5), help="Of tiles.")
+@click.option("--overlap", default=0.1, show_default=True, type=Number(MIN_OVERLAP, 0.5), help="Of tiles.")
 @click.option("--whole/--no-whole", default=True, show_default=True, help="With tiles, the whole picture as well.")
 @click.option(
     "--roi",
     nargs=4,
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     help="Region of interest: left, top, right, bottom as shares of the picture. Objects outside do not count.",
 )
 @click.option("--drop", default="", help="With --mot, leave frames out: random:0.5, stride:5 or bursts:12/60.")
@@ -61,8 +70,8 @@ if TYPE_CHECKING:
 )
 @PROVIDER
 @PROVIDER_DEVICE
-@click.option("--confidence", type=click.FloatRange(0, 1), help="[default: 0.001, and 0.25 with --mot]")
-@click.option("--iou", default=0.65, show_default=True, type=click.FloatRange(0, 1), help="Of class-wise NMS.")
+@click.option("--confidence", type=Number(0, 1), help="[default: 0.001, and 0.25 with --mot]")
+@click.option("--iou", default=0.65, show_default=True, type=Number(0, 1), help="Of class-wise NMS.")
 @click.option("--max-detections", default=300, show_default=True, type=click.IntRange(1))
 @PRECISION
 @click.option("--max-batch", default=1, show_default=True, type=click.IntRange(1, 256), help="Of the engine to judge.")
@@ -148,7 +157,9 @@ def _evaluate_tracks(options: MotOptions, open_model: OpenModel | None, json_fil
     from daemon.commands.tracking_score import open_metrics
 
     open_metrics()
-    scores = run(options, open_model() if open_model else None)
+    detector = open_model() if open_model else None
+    with progress("evaluate", "frames") as shown:
+        scores = run(options, detector, shown.tell)
     write_json(json_file, scores)
     tracking_scores(scores)
 
@@ -160,7 +171,8 @@ def _evaluate_classes(pictures: Path, open_model: OpenModel, json_file: Path | N
 
     pairs = labelled(pictures)
     detector = open_model()
-    accuracy = run(detector, pairs)
+    with progress("evaluate", "pictures") as shown:
+        accuracy = run(detector, pairs, shown.tell)
     write_json(json_file, accuracy)
     classification(accuracy, detector.info)
 
@@ -174,7 +186,8 @@ def _evaluate_views(
 
     truth = Truth(*labelled, options.roi)
     detector = open_model()
-    views = compare(detector, truth, options)
+    with progress("evaluate", "pictures") as shown:
+        views = compare(detector, truth, options, shown.tell)
     write_json(json_file, views)
     view_comparison(views, detector.info)
 
@@ -185,7 +198,8 @@ def _evaluate_boxes(open_model: OpenModel, labelled: tuple[Path, Path], json_fil
 
     truth = Truth(*labelled)
     detector = open_model()
-    result, _ = measure(detector, truth)
+    with progress("evaluate", "pictures") as shown:
+        result, _ = measure(detector, truth, tell=shown.tell)
     write_json(json_file, result)
     evaluation(result, detector.info)
 
@@ -202,7 +216,12 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
     return rows
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout calibrate yolov8n.onnx --labels coco --from recordings/ --out calibrated/",
+        "lookout calibrate resnet50.onnx --from photos/ --classify val/ --precision int8",
+    )
+)
 @click.argument("model", type=InputPath())
 @click.option(
     "--from",
@@ -229,22 +248,22 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
     help="Labelled pictures of a classifier: a folder with a folder for each class, or a CSV file,class.",
 )
 @click.option("--classifier", is_flag=True, help="MODEL is a classifier, and there are no labels.")
-@click.option("--max-ap-drop", default=0.01, show_default=True, type=click.FloatRange(0, 1), help="With labels.")
+@click.option("--max-ap-drop", default=0.01, show_default=True, type=Number(0, 1), help="With labels.")
 @click.option(
-    "--max-top1-drop", default=0.01, show_default=True, type=click.FloatRange(0, 1), help="Of a classifier with labels."
+    "--max-top1-drop", default=0.01, show_default=True, type=Number(0, 1), help="Of a classifier with labels."
 )
 @click.option(
     "--min-agreement",
     default=0.95,
     show_default=True,
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     help="Without: the share of boxes, or of top classes, that the float model has too.",
 )
 @click.option(
     "--judge-share",
     default=0.5,
     show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Number(0, 1, min_open=True),
     help="Of the labelled photos, those that judge; the others choose the method and steer which layers stay in float.",
 )
 @click.option(
@@ -265,19 +284,19 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
     "--max-float",
     default=0.5,
     show_default=True,
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     help="Share of the layers that may stay in float.",
 )
 @click.option("--frames", "count", default=128, show_default=True, type=click.IntRange(1), help="To calibrate with.")
 @click.option("--held-out", default=48, show_default=True, type=click.IntRange(1), help="To compare on.")
 @click.option("--min-frames", default=32, show_default=True, type=click.IntRange(1), help="Fewer are refused.")
-@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1), help="Of each live source.")
+@click.option("--seconds", default=60.0, show_default=True, type=Number(min=1), help="Of each live source.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @LABELS
 @HEAD
 @takes_semantics
 @INPUT_SIZE
-@click.option("--confidence", default=0.25, show_default=True, type=click.FloatRange(0, 1), help="That you run with.")
+@click.option("--confidence", default=0.25, show_default=True, type=Number(0, 1), help="That you run with.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "trt-rtx", "cpu"]))
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
 @takes_builder_level()

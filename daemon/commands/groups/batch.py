@@ -7,11 +7,17 @@ from pathlib import Path
 import click
 
 from daemon.commands.environment import ConfigFile
-from daemon.commands.groups.options import LABELS
+from daemon.commands.groups.options import LABELS, complete_models, examples
 from daemon.commands.paths import InputName, OutputFolder
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout batch archive/ --out results/",
+        "lookout batch 'cam*/*.mkv' --out results/ --model yolox_tiny",
+        "lookout batch archive/ --out results/ --coordinator etcd://192.0.2.5:2379",
+    )
+)
 @click.argument("clips", nargs=-1, required=True, type=InputName(), metavar="CLIP...")
 @click.option(
     "--out",
@@ -24,6 +30,7 @@ from daemon.commands.paths import InputName, OutputFolder
 @click.option(
     "--model",
     type=InputName(),
+    shell_complete=complete_models,
     help="ONNX file, or a name of `lookout model list`; of a configuration with several models, the name of one.  "
     "[default: the configuration's, or yolox_nano]",
 )

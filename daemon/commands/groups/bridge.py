@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from daemon.commands.groups.options import CONFIG
+from daemon.commands.groups.options import CONFIG, examples
 from daemon.errors import LookoutError
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, epilog=examples("lookout bridge -c config.yaml"))
 @CONFIG
 @click.option("--token", envvar="LOOKOUT_TOKEN", help="Of the daemons' HTTP APIs; better from LOOKOUT_TOKEN.")
 @click.pass_context
@@ -29,7 +29,7 @@ def bridge(context: click.Context, config: Path, token: str | None) -> int | Non
     return commands.run(config, token)
 
 
-@bridge.command()
+@bridge.command(epilog=examples("lookout bridge check -c config.yaml"))
 @CONFIG
 def check(config: Path) -> int:
     """Connect to each target, and say what was found; 2 if one cannot be told anything."""
@@ -38,7 +38,7 @@ def check(config: Path) -> int:
     return commands.check(config)
 
 
-@bridge.command()
+@bridge.command(epilog=examples("lookout bridge test phone -c config.yaml"))
 @click.argument("target")
 @CONFIG
 def test(target: str, config: Path) -> int:

@@ -10,7 +10,16 @@ from typing import Any, cast
 import click
 
 from daemon.commands.environment import ConfigFile
-from daemon.commands.groups.options import CACHE, INPUT_SIZE, LABELS, PRECISION, takes_builder_level, takes_semantics
+from daemon.commands.groups.options import (
+    CACHE,
+    INPUT_SIZE,
+    LABELS,
+    PRECISION,
+    examples,
+    takes_builder_level,
+    takes_semantics,
+)
+from daemon.commands.numbers import Number
 from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
 
@@ -41,7 +50,12 @@ def engine() -> None:
     """Engines for NVIDIA GPUs, built from models: build ahead, see, throw away."""
 
 
-@engine.command()
+@engine.command(
+    epilog=examples(
+        "lookout engine build -c config.yaml",
+        "lookout engine build yolov8n.onnx --precision fp16 --max-batch 8",
+    )
+)
 @click.argument("model", required=False, type=InputPath())
 @click.option("-c", "--config", type=ConfigFile(), help="What this configuration needs, instead of MODEL.")
 @click.option(
@@ -86,7 +100,7 @@ def build(model: Path | None, config: Path | None, cards: str | None, **recipe: 
     return 0
 
 
-@engine.command("list")
+@engine.command("list", epilog=examples("lookout engine list"))
 @CACHE
 def list_engines(cache: Path | None) -> int:
     """Built engines, most recently used first."""
@@ -96,10 +110,10 @@ def list_engines(cache: Path | None) -> int:
     return 0
 
 
-@engine.command()
+@engine.command(epilog=examples("lookout engine compare yolov8n.onnx"))
 @click.argument("model", type=InputPath())
 @click.option("--picture", type=InputPath(), help="A file; without it a drawn street.")
-@click.option("--tolerance", default=0.05, show_default=True, type=click.FloatRange(0), help="Error over size.")
+@click.option("--tolerance", default=0.05, show_default=True, type=Number(0), help="Error over size.")
 @click.option("--all", "everything", is_flag=True, help="All tensors, not only what layers with weights read.")
 @_takes_recipe(builder_level=1)
 def compare(model: Path, picture: Path | None, tolerance: float, everything: bool, **recipe: Any) -> int:
@@ -123,7 +137,7 @@ def compare(model: Path, picture: Path | None, tolerance: float, everything: boo
         return int(not run_compare(Options(model, **recipe), picture, tolerance, everything=everything))
 
 
-@engine.command()
+@engine.command(epilog=examples("lookout engine profile yolov8n.onnx --max-batch 8 --html layers.html"))
 @click.argument("target", type=InputName(), metavar="MODEL|KEY")
 @click.option("--batch", type=click.IntRange(1), help="Pictures in a run.  [default: the engine's largest batch]")
 @click.option("--runs", default=50, show_default=True, type=click.IntRange(1, 10_000))
@@ -165,7 +179,7 @@ def profile(
     return 0
 
 
-@engine.command()
+@engine.command(epilog=examples("lookout engine show 3f2a --layers yolov8n.onnx"))
 @click.argument("key")
 @click.option("--layers", type=InputPath(), metavar="MODEL", help="Run it: layers of this ONNX file.")
 @CACHE
@@ -179,8 +193,8 @@ def show(key: str, layers: Path | None, cache: Path | None) -> int:
     return 0
 
 
-@engine.command()
-@click.option("--unused-days", default=30.0, show_default=True, type=click.FloatRange(min=0), help="0 for all.")
+@engine.command(epilog=examples("lookout engine prune --dry-run"))
+@click.option("--unused-days", default=30.0, show_default=True, type=Number(min=0), help="0 for all.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @CACHE
 def prune(unused_days: float, dry_run: bool, cache: Path | None) -> int:

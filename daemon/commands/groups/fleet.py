@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from daemon.commands.groups.options import CONFIG
+from daemon.commands.groups.options import CONFIG, examples
+from daemon.commands.numbers import Number
 from daemon.commands.paths import InputPath, OutputFile
 
 _Command = Callable[..., int]
@@ -33,7 +34,7 @@ def fleet() -> None:
     which may have nothing else."""
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet status --coordinator etcd://192.0.2.5:2379 --sources"))
 @_connected
 @click.option("--sources", "every_source", is_flag=True, help="All sources, and not only those without their owner.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
@@ -54,7 +55,12 @@ def status(every_source: bool, as_json: bool, **where: Any) -> int:
     return 0
 
 
-@fleet.command()
+@fleet.command(
+    epilog=examples(
+        "lookout fleet add -c config.yaml --from cameras.yaml",
+        "lookout fleet add rtsp://192.0.2.10/stream1 --id door -c config.yaml",
+    )
+)
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...")
 @_connected
 @click.option("--from", "file", type=InputPath(), metavar="FILE", help="Its list `sources`.")
@@ -81,7 +87,7 @@ def add(
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet remove door -c config.yaml"))
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @_connected
 def remove(sources: tuple[str, ...], **where: Any) -> int:
@@ -93,12 +99,12 @@ def remove(sources: tuple[str, ...], **where: Any) -> int:
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet drain hall/gpu0 --reason upgrade --wait -c config.yaml"))
 @click.argument("member")
 @_connected
 @click.option("--reason", default="drained by an operator", show_default=True, help="Shown by status.")
 @click.option("--wait", is_flag=True, help="Until its sources are elsewhere; exit code 1 if they are not in time.")
-@click.option("--timeout", default=60.0, show_default=True, type=click.FloatRange(0, 86_400), help="Seconds of --wait.")
+@click.option("--timeout", default=60.0, show_default=True, type=Number(0, 86_400), help="Seconds of --wait.")
 def drain(member: str, reason: str, wait: bool, timeout: float, **where: Any) -> int:
     """Move all sources of MEMBER to others, before maintenance. It gets none until `undrain`."""
     from daemon.commands import fleet as fleets
@@ -107,7 +113,7 @@ def drain(member: str, reason: str, wait: bool, timeout: float, **where: Any) ->
         return fleets.drain(found, member, reason, timeout if wait else None)
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet undrain hall/gpu0 -c config.yaml"))
 @click.argument("member")
 @_connected
 def undrain(member: str, **where: Any) -> int:
@@ -119,7 +125,7 @@ def undrain(member: str, **where: Any) -> int:
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet move door yard hall/gpu0 -c config.yaml"))
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("member")
 @_connected
@@ -133,7 +139,7 @@ def move(sources: tuple[str, ...], member: str, no_pin: bool, **where: Any) -> i
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet rebalance --dry-run -c config.yaml"))
 @_connected
 @click.option("--dry-run", is_flag=True, help="Only show the moves.")
 def rebalance(dry_run: bool, **where: Any) -> int:
@@ -149,7 +155,7 @@ def rebalance(dry_run: bool, **where: Any) -> int:
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet backup fleet.json -c config.yaml"))
 @click.argument("file", type=OutputFile())
 @_connected
 def backup(file: Path, **where: Any) -> int:
@@ -161,7 +167,7 @@ def backup(file: Path, **where: Any) -> int:
     return 0
 
 
-@fleet.command()
+@fleet.command(epilog=examples("lookout fleet restore fleet.json -c config.yaml"))
 @click.argument("file", type=InputPath())
 @_connected
 @click.option("--replace", is_flag=True, help="Also sources that are there with another configuration.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from daemon.commands.groups.options import examples
 from daemon.commands.paths import OutputFolder
 
 
@@ -15,7 +16,7 @@ def keys() -> None:
     """CURVE keys for the publisher."""
 
 
-@keys.command()
+@keys.command(epilog=examples("lookout keys new keys/", "lookout keys new keys/ --name client"))
 @click.argument("folder", type=OutputFolder(), default=".")
 @click.option("--name", default="lookout", show_default=True)
 def new(folder: Path, name: str) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from daemon.commands.groups.options import HEAD, INPUT_SIZE, LABELS, renamed, takes_semantics
+from daemon.commands.groups.options import HEAD, INPUT_SIZE, LABELS, complete_models, examples, renamed, takes_semantics
 from daemon.commands.paths import InputName, InputPath, OutputFolder
 from detectors.semantics import Semantics
 
@@ -16,7 +16,7 @@ def model() -> None:
     """Models to detect with: a catalogue, downloads, and what a file is."""
 
 
-@model.command("list")
+@model.command("list", epilog=examples("lookout model list"))
 def list_models() -> int:
     """Show the models that can be fetched by name, with their licences."""
     from rich.console import Console
@@ -27,8 +27,11 @@ def list_models() -> int:
     return 0
 
 
-@model.command("get")
-@click.argument("name")
+@model.command(
+    "get",
+    epilog=examples("lookout model get yolox_tiny", "lookout model get yolox_tiny --from /media/usb/yolox_tiny.onnx"),
+)
+@click.argument("name", shell_complete=complete_models)
 @click.option("--out", type=OutputFolder(), help="Folder.  [default: ~/.local/share/lookout/models]")
 @renamed("--to", now="--out")
 @click.option("--from", "mirror", type=InputName(), metavar="URL|FILE", help="Another place that has the same file.")
@@ -43,7 +46,7 @@ def get_model(name: str, out: Path | None, mirror: str | None, accept_licence: b
     return 0
 
 
-@model.command("info")
+@model.command("info", epilog=examples("lookout model info yolov8n.onnx --labels coco"))
 @click.argument("file", type=InputPath())
 @HEAD
 @LABELS
@@ -63,7 +66,7 @@ def show_model(
     return 0
 
 
-@model.command("export")
+@model.command("export", epilog=examples("lookout model export yolov8n.pt --input-size 640 640"))
 @click.argument("file", type=InputPath())
 @click.option(
     "--input-size",

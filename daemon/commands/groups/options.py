@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
+from click.shell_completion import CompletionItem
 
 from daemon.commands.environment import ConfigFile
+from daemon.commands.numbers import Number
 from daemon.commands.paths import InputName, InputPath
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, LookoutError
 from daemon.fleet_config import FleetConfig, fleet_of
 from detectors.factory import Provider
 from detectors.port import Precision
@@ -21,6 +23,15 @@ if TYPE_CHECKING:
     from lookout.members import MemberEndpoints
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def complete_models(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the catalogue, and files where none of them begins like that."""
+    from daemon.commands.catalogue import CATALOGUE, DEMO
+
+    names = [name for name in (*(entry.name for entry in CATALOGUE), DEMO) if name.startswith(incomplete)]
+    return [CompletionItem(incomplete, type="file"), *map(CompletionItem, names)]
+
 
 CONFIG = click.option(
     "-c",
@@ -47,9 +58,15 @@ THREADS = click.option("--threads", default=0, show_default=True, type=click.Int
 ENDPOINT = "tcp://127.0.0.1:5556"
 FIRST_MODEL = "yolox_nano"  # small, fast on any machine, and of a permissive licence
 LABELS = click.option("--labels", type=InputName(), help="Labels file, or coco, for a model without.")
+MODEL = click.option(
+    "--model",
+    type=InputName(),
+    shell_complete=complete_models,
+    help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]",
+)
 _SEMANTICS = [
-    click.option("--mean", nargs=3, type=click.FloatRange(0, 255), help="Of the model's colours, as model.mean."),
-    click.option("--std", nargs=3, type=click.FloatRange(0, 255), help="Their deviation, as model.std."),
+    click.option("--mean", nargs=3, type=Number(0, 255), help="Of the model's colours, as model.mean."),
+    click.option("--std", nargs=3, type=Number(0, 255), help="Their deviation, as model.std."),
     click.option("--activation", type=click.Choice(get_args(Activation)), help="Of logits, as model.activation."),
     click.option("--box-units", type=click.Choice(get_args(BoxUnits)), help="Of chosen boxes, as model.box_units."),
     click.option("--first-class", type=click.IntRange(0, 1), help="As model.first_class."),
@@ -62,6 +79,11 @@ FLEET = click.option(
     metavar="ADDRESS|FILE",
     help="Follow the members of a fleet: etcd://HOST:2379/NAME, or a configuration that has it.",
 )
+
+
+def examples(*lines: str) -> str:
+    """Examples as the end of a command's help, one a line, with a comment behind it or without."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
 def renamed(*old: str, now: str) -> Callable[[_Command], _Command]:
@@ -113,6 +135,17 @@ def takes_semantics(command: Callable[..., int]) -> Callable[..., int]:
     for option in reversed(_SEMANTICS):
         taking = option(taking)
     return taking
+
+
+def keys_from(server_key: str | None, secret_key: Path | None, fleet: str | None) -> dict[str, object]:
+    """Keys and fleet of a subscriber.
+
+    Raises:
+        LookoutError: a key would not be used, or there is no such fleet.
+    """
+    if secret_key is not None and server_key is None and fleet is None:
+        raise LookoutError("--secret-key needs --server-key: nothing is encrypted without the daemon's public key")
+    return {"server_key": server_key, "secret_key": secret_key, "fleet": members_from(fleet)}
 
 
 def fleet_from(text: str | None) -> FleetConfig | None:

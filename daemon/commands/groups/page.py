@@ -6,10 +6,15 @@ from pathlib import Path
 
 import click
 
-from daemon.commands.groups.options import CONFIG
+from daemon.commands.groups.options import CONFIG, examples
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout dashboard -c config.yaml",
+        "lookout dashboard hall=http://192.0.2.7:9105 yard=http://192.0.2.8:9105",
+    )
+)
 @click.argument("endpoints", nargs=-1, metavar="[ENDPOINT]...")
 @CONFIG
 @click.option("--port", type=click.IntRange(0, 65535), help="Of the page.  [default: dashboard.port]")

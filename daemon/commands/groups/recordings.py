@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from daemon.commands.groups.options import CONFIG
+from daemon.commands.groups.options import CONFIG, examples
+from daemon.commands.numbers import Number
 from daemon.commands.paths import InputName, InputPath, OutputFile, OutputFolder
 from daemon.commands.times import Moment
 
@@ -55,7 +56,13 @@ def recordings() -> None:
     """Video that was recorded, also while a daemon records: docs/recording.md."""
 
 
-@recordings.command("list")
+@recordings.command(
+    "list",
+    epilog=examples(
+        "lookout recordings list -c config.yaml",
+        "lookout recordings list door --locks -c config.yaml",
+    ),
+)
 @_SOURCES
 @_stored
 @_timed(required=False)
@@ -85,11 +92,11 @@ def list_(sources: tuple[str, ...], begin: int, end: int, of_locks: bool, as_jso
     return 0
 
 
-@recordings.command()
+@recordings.command(epilog=examples("lookout recordings gaps door -c config.yaml --from 1d"))
 @_SOURCES
 @_stored
 @_timed(required=False)
-@click.option("--min", "least", default=0.0, type=click.FloatRange(0), metavar="SECONDS", help="Longer ones alone.")
+@click.option("--min", "least", default=0.0, type=Number(0), metavar="SECONDS", help="Longer ones alone.")
 @_JSON
 def gaps(sources: tuple[str, ...], begin: int, end: int, least: float, as_json: bool, **where: Any) -> int:
     """Show what is not recorded, and why."""
@@ -105,7 +112,12 @@ def gaps(sources: tuple[str, ...], begin: int, end: int, least: float, as_json: 
     return 0
 
 
-@recordings.command()
+@recordings.command(
+    epilog=examples(
+        "lookout recordings export door door.mp4 --from 2026-11-26T10:30 --to 2026-11-26T10:32",
+        "lookout recordings export door case-17 --from 2h --to 1h --evidence --key key.pem",
+    )
+)
 @click.argument("source")
 @click.argument("file", type=OutputFile(), metavar="FILE|FOLDER")
 @_stored
@@ -154,7 +166,7 @@ def _export_evidence(
     return 0
 
 
-@recordings.command()
+@recordings.command(epilog=examples("lookout recordings keys key.pem"))
 @click.argument("file", type=OutputFile())
 def keys(file: Path) -> int:
     """Make a key that signs evidence: FILE for the one who signs, and FILE.pub for all who check."""
@@ -164,7 +176,12 @@ def keys(file: Path) -> int:
     return 0
 
 
-@recordings.command()
+@recordings.command(
+    epilog=examples(
+        "lookout recordings search door --from 1d --to 0s --rule street",
+        'lookout recordings search door --from 2h --to 0s --line "0.5,0.1 0.5,0.9"',
+    )
+)
 @click.argument("source")
 @_stored
 @_timed(required=True)
@@ -198,7 +215,7 @@ def search(
         return past_search.show(store, index, past_search.asked(source, asked, begin, end), as_json=as_json)
 
 
-@recordings.command()
+@recordings.command(epilog=examples('lookout recordings lock door --from 2h --to 1h --reason "case 17"'))
 @click.argument("source")
 @_stored
 @_timed(required=True)
@@ -215,7 +232,7 @@ def lock(source: str, begin: int, end: int, reason: str, as_json: bool, **where:
     return 0
 
 
-@recordings.command()
+@recordings.command(epilog=examples("lookout recordings unlock 01K7"))
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @_stored
 def unlock(ids: tuple[str, ...], **where: Any) -> int:
@@ -227,7 +244,12 @@ def unlock(ids: tuple[str, ...], **where: Any) -> int:
     return 0
 
 
-@recordings.command()
+@recordings.command(
+    epilog=examples(
+        "lookout recordings verify door --from 1d",
+        "lookout recordings verify case-17 --public-key key.pem.pub",
+    )
+)
 @click.argument("source", required=False, metavar="[SOURCE|FOLDER]")
 @_stored
 @_timed(required=False)
@@ -248,7 +270,7 @@ def verify(source: str | None, begin: int, end: int, public_key: Path | None, as
         return stores.check(store, source, begin, end, as_json=as_json)
 
 
-@recordings.command()
+@recordings.command(epilog=examples("lookout recordings rebuild -c config.yaml"))
 @_stored
 def rebuild(**where: Any) -> int:
     """Make the index anew from the files. Exit code 1 if one of them cannot be read."""
@@ -258,7 +280,7 @@ def rebuild(**where: Any) -> int:
         return stores.rebuild(store)
 
 
-@recordings.command()
+@recordings.command(epilog=examples("lookout recordings init /mnt/nas/lookout"))
 @click.argument("folder", type=OutputFolder())
 def init(folder: Path) -> int:
     """Make an empty FOLDER a store, such as a mounted disk or share for must_be_mount."""

@@ -8,16 +8,44 @@ from typing import cast
 
 import click
 
-from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL, FLEET, LABELS, OWN_TOKEN, URL, members_from
+from daemon.commands.groups.options import (
+    CONFIG,
+    ENDPOINT,
+    FIRST_MODEL,
+    FLEET,
+    LABELS,
+    MODEL,
+    OWN_TOKEN,
+    URL,
+    examples,
+    keys_from,
+)
+from daemon.commands.numbers import Number
 from daemon.commands.paths import InputName, InputPath, OutputFile
 from daemon.errors import LookoutError
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout run rtsp://192.0.2.10/stream1 --dashboard  # a camera, and the page",
+        "lookout run clips/ --model demo --track --save-video seen.mp4",
+        "lookout run -c config.yaml",
+    )
+)
 @click.argument("sources", nargs=-1, type=InputName(cameras=True), metavar="[SOURCE]...")
 @CONFIG
-@click.option("--model", type=InputName(), help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]")
+@MODEL
 @LABELS
+@click.option("--confidence", type=Number(0, 1), help="Weaker boxes are left out.  [default: 0.25]")
+@click.option("--track", is_flag=True, help="Give objects ids that they keep from frame to frame.")
+@click.option("--show", is_flag=True, help="Open a window for each source; q or closing one ends Lookout.")
+@click.option(
+    "--save-video",
+    "video",
+    type=OutputFile(),
+    metavar="FILE.mp4",
+    help="Write the pictures with their boxes; of several sources FILE-SOURCE.mp4 each.",
+)
 @click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
 @click.option("--save", type=OutputFile(), help="Write the configuration that SOURCEs make, commented.")
 @click.option("--dashboard", is_flag=True, help="Also serve the page, in a process of its own: docs/dashboard.md.")
@@ -29,6 +57,10 @@ def run(
     config: Path,
     model: str | None,
     labels: str | None,
+    confidence: float | None,
+    track: bool,
+    show: bool,
+    video: Path | None,
     endpoint: str | None,
     save: Path | None,
     dashboard: bool,
@@ -42,8 +74,10 @@ def run(
     if not sources:
         from daemon.commands.run import run_file
 
-        given = {"--model": model, "--labels": labels, "--endpoint": endpoint, "--save": save}
-        if alone := [name for name, value in given.items() if value is not None]:
+        rows: list[tuple[str, object]] = [("--model", model), ("--labels", labels), ("--confidence", confidence)]
+        rows += [("--track", track or None), ("--show", show or None), ("--save-video", video)]
+        rows += [("--endpoint", endpoint), ("--save", save)]
+        if alone := [name for name, value in rows if value is not None]:
             raise LookoutError(f"{alone[0]} is for sources on the command line: lookout run rtsp://... {alone[0]} ...")
         return run_file(config, page=dashboard, bridge=bridge)
     if bridge:
@@ -51,13 +85,15 @@ def run(
     if context.get_parameter_source("config") != click.core.ParameterSource.DEFAULT:
         raise LookoutError("sources come from the command line or from -c, not from both")
     from daemon.commands.command_line_config import TypedConfig
+    from daemon.commands.from_arguments import DEFAULT_CONFIDENCE
     from daemon.commands.run_sources import run_sources
 
-    typed = TypedConfig(sources, model or FIRST_MODEL, labels, endpoint)
-    return run_sources(typed, save, page=dashboard)
+    threshold = DEFAULT_CONFIDENCE if confidence is None else confidence
+    typed = TypedConfig(sources, model or FIRST_MODEL, labels, endpoint, threshold, track)
+    return run_sources(typed, save, page=dashboard, show=show, video=video)
 
 
-@click.command()
+@click.command(epilog=examples("lookout check -c config.yaml", "lookout check -c config.yaml --draw pictures/"))
 @CONFIG
 @click.option("--running", is_flag=True, help="A daemon has this configuration's ports: do not try them.")
 @click.option(
@@ -79,7 +115,7 @@ def check(config: Path, running: bool, draw: Path | None) -> int:
         return run_check(loaded, ports=not running, draw=draw)
 
 
-@click.command()
+@click.command(epilog=examples("lookout status -c config.yaml", "lookout status --url http://127.0.0.1:9105 --json"))
 @CONFIG
 @URL
 @OWN_TOKEN
@@ -104,7 +140,7 @@ def status(config: Path, url: str | None, token: str | None, every_source: bool,
     return 0 if found.ok else 1
 
 
-@click.command()
+@click.command(epilog=examples("lookout reload -c config.yaml"))
 @CONFIG
 @URL
 @OWN_TOKEN
@@ -117,7 +153,7 @@ def reload(config: Path, url: str | None, token: str | None, pid: int | None) ->
     return 0
 
 
-@click.command()
+@click.command(epilog=examples("lookout log-level debug -c config.yaml"))
 @click.argument("level", required=False, type=click.Choice(["debug", "info", "warning", "error"]))
 @CONFIG
 @URL
@@ -131,7 +167,7 @@ def log_level(level: str | None, config: Path, url: str | None, token: str | Non
     return 0
 
 
-@click.command()
+@click.command(epilog=examples("lookout health -c config.yaml"))
 @CONFIG
 def health(config: Path) -> int:
     """Ask the daemon that runs with this configuration for a sign of life; 0 if there is one, 1 if not."""
@@ -143,12 +179,18 @@ def health(config: Path) -> int:
     return 0 if lives else 1
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout watch  # a live table, of a daemon on this machine",
+        "lookout watch tcp://192.0.2.7:5556 --source door --json",
+        "lookout watch --once --timeout 10",
+    )
+)
 @click.argument("endpoint", default=ENDPOINT)
 @click.option("--source", "sources", multiple=True, help="Only this source; may be given more than once.")
 @click.option("--json", "as_json", is_flag=True, help="One message a line, as JSON.")
 @click.option("--once", is_flag=True, help="End with the first detections: a health check.")
-@click.option("--timeout", default=5.0, show_default=True, type=click.FloatRange(min=0), help="Seconds --once waits.")
+@click.option("--timeout", default=5.0, show_default=True, type=Number(min=0), help="Seconds --once waits.")
 @click.option("--server-key", type=InputName(), help="The daemon's public CURVE key, or the file that holds it.")
 @click.option("--secret-key", type=InputPath(), help="Your own .key_secret, where only some are let in.")
 @FLEET
@@ -170,14 +212,19 @@ def watch(
     if not (once or as_json or sys.stdout.isatty()):
         raise LookoutError("the table is for terminals, and this is none: use --json")
     kinds = ("detections",) if once else KINDS
-    keys = {"server_key": server_key, "secret_key": secret_key, "fleet": members_from(fleet)}
+    keys = keys_from(server_key, secret_key, fleet)
     with Subscriber(endpoint, sources=sources, kinds=kinds, **keys) as subscriber:  # type: ignore[arg-type]
         if once:
             return watching.once(subscriber, fleet or endpoint, timeout, as_json)
         return watching.lines(subscriber) if as_json else watching.table(subscriber, fleet or endpoint)
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout events --json",
+        "lookout events http://127.0.0.1:9105 --since 0  # those of the journal",
+    )
+)
 @click.argument("endpoint", default=ENDPOINT)
 @click.option("--source", "sources", multiple=True, help="Only this source; may be given more than once.")
 @click.option("--json", "as_json", is_flag=True, help="One event a line, as JSON.")
@@ -204,13 +251,13 @@ def events(
         return listing.kept(endpoint, sources, since, token, as_json)
     if since is not None:
         raise LookoutError("--since is for the journal: give the address of the HTTP API, http://127.0.0.1:9105")
-    keys = {"server_key": server_key, "secret_key": secret_key, "fleet": members_from(fleet)}
+    keys = keys_from(server_key, secret_key, fleet)
     with Subscriber(endpoint, sources=sources, kinds=("events",), **keys) as subscriber:  # type: ignore[arg-type]
         return listing.live(subscriber, as_json)
 
 
-@click.command()
-@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=1), help="How long.")
+@click.command(epilog=examples("lookout demo", "lookout demo --dashboard"))
+@click.option("--seconds", default=20.0, show_default=True, type=Number(min=1), help="How long.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "trt-rtx", "cpu"]))
 @click.option("--dashboard", is_flag=True, help="Until Ctrl-C, with the page in a browser.")
 def demo(seconds: float, backend: str, dashboard: bool) -> int:
@@ -221,8 +268,8 @@ def demo(seconds: float, backend: str, dashboard: bool) -> int:
     return run_demo(seconds, cast("Backend", backend), page=dashboard)
 
 
-@click.command()
-@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0, 60), help="To wait for answers.")
+@click.command(epilog=examples("lookout cameras --usb", "lookout cameras --at 192.0.2.10 --user viewer --yaml"))
+@click.option("--seconds", default=3.0, show_default=True, type=Number(0, 60), help="To wait for answers.")
 @click.option("--at", "addresses", multiple=True, metavar="HOST[:PORT]", help="A camera that discovery does not reach.")
 @click.option("--user", default="", help="Of the cameras in the network.")
 @click.option("--password", default="", envvar="CAMERA_PASSWORD", help="Better from CAMERA_PASSWORD.")
@@ -239,7 +286,12 @@ def cameras(
 
     found = finding.usb_cameras()
     if not usb:
-        found += finding.network_cameras(seconds, addresses, user, password)
+        try:
+            found += finding.network_cameras(seconds, addresses, user, password)
+        except finding.NoClientError as error:
+            if not found or addresses:
+                raise
+            click.echo(f"those of this machine alone: {error}", err=True)
     if as_json:
         click.echo(finding.as_json(found))
     elif as_yaml:
@@ -249,9 +301,14 @@ def cameras(
     return 0 if found else 1
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "lookout init  # asks for all",
+        "lookout init rtsp://192.0.2.10/stream1 0 --out mine.yaml",
+    )
+)
 @click.argument("sources", nargs=-1, type=InputName(cameras=True), metavar="[SOURCE]...")
-@click.option("--model", type=InputName(), help="ONNX file, or a name of `lookout model list`.")
+@MODEL
 @LABELS
 @click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
 @click.option("--out", type=OutputFile(), default="config.yaml", show_default=True, help="The file.")

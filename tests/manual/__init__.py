@@ -1,0 +1,1 @@
+"""Man pages and the files that complete commands, made from the code: `python -m tests.manual FOLDER`."""

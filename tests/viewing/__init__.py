@@ -1,0 +1,1 @@
+"""Windows and files for a person."""
