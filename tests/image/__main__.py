@@ -1,4 +1,5 @@
 """`python -m tests.image`: builds the CPU image and tries it as it would be run: read-only, not as root, healthy.
+`python -m tests.image debian --suite bookworm`: README's commands and the Debian package on a bare Debian.
 
 As root, with Debian's buildah and runc; no container daemon is needed. Prints what it found and ends with 1 if that is
 not what an operator may expect.
@@ -24,6 +25,7 @@ from rich.table import Table
 
 from lookout.client import Subscriber
 from lookout.messages import Detections
+from tests.image import bare
 from tests.support.daemon import ROOT, wait_until
 from tests.support.ports import free_port
 
@@ -131,6 +133,8 @@ def _size(image: str) -> int:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["debian"]:
+        return bare.main(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", default="docker.io/library/python:3.12-slim-bookworm", help="image to build on")
     parser.add_argument("--volume", action="append", default=[], help="for the build, such as pip's configuration")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -172,9 +173,14 @@ def test_the_alert_for_lost_events_fires(tmp_path: Path, series: str, minute: in
     """Prometheus evaluates the rule over samples of a minute each."""
     labels = {"instance": "host:9105", "severity": "warning"}
     summary = "The journal of host:9105 loses events: its disk may be full or slow"
-    alerts = [{"exp_labels": labels, "exp_annotations": {"summary": summary}}] if fires else []
+    alerts = [_fired("LookoutLosesEvents", labels, summary)] if fires else []
     expected: dict[str, object] = {"eval_time": f"{minute}m", "alertname": "LookoutLosesEvents", "exp_alerts": alerts}
     _evaluate(tmp_path, {'lookout_journal_lost_events_total{instance="host:9105"}': series}, [expected])
+
+
+def _fired(alert: str, labels: dict[str, str], summary: str) -> dict[str, object]:
+    runbook = f"docs/runbooks.md#{alert.lower()}"
+    return {"exp_labels": labels, "exp_annotations": {"summary": summary, "runbook": runbook}}
 
 
 def _evaluate(folder: Path, series: dict[str, str], expected: list[dict[str, object]]) -> None:
@@ -205,11 +211,11 @@ def test_the_alerts_of_recordings_fire(tmp_path: Path) -> None:
         ),
         "LookoutRecordsWithGaps": (
             5, 7, {"store": "main", "source": "door", "cause": "disk_slow", "severity": "warning"},
-            "Seconds of door are not in main: disk_slow",
+            "Seconds of door are not in main of : disk_slow",
         ),
         "LookoutStoreRunsFull": (
             18, 21, {"store": "main", "severity": "warning"},
-            "The disk of main has less than min_free_gib: what fills it is no recording, or locked",
+            "The disk of main at  has less than min_free_gib: what fills it is no recording, or locked",
         ),
     }  # fmt: skip
     _evaluate(tmp_path, series, _before_and_after(found))
@@ -238,10 +244,10 @@ def test_the_alerts_of_the_bridge_fire(tmp_path: Path) -> None:
         ),
         "LookoutBridgeTargetIsAway": (
             8, 11, {"target": "home", "type": "mqtt", "severity": "warning"},
-            "home cannot be told anything: its records wait, and the log says why",
+            "home cannot be told anything by : its records wait, and the log says why",
         ),
         "LookoutBridgeIsLate": (
-            24, 26, {"target": "home", "severity": "warning"}, "A record waits for home for 21m 0s",
+            24, 26, {"target": "home", "severity": "warning"}, "At  a record waits for home for 21m 0s",
         ),
         "LookoutBridgeSpoolGrows": (
             20, 23, {"instance": "b", "severity": "warning"},
@@ -253,11 +259,11 @@ def test_the_alerts_of_the_bridge_fire(tmp_path: Path) -> None:
         ),
         "LookoutBridgeDrops": (
             8, 12, {"target": "hook", "cause": "refused", "severity": "warning"},
-            "Records for hook are dropped: refused",
+            " drops records for hook: refused",
         ),
         "LookoutBridgeLosesEvents": (
             8, 12, {"daemon": "hall", "severity": "warning"},
-            "Events of hall are lost: they did not come, and no journal has them",
+            " has lost events of hall: they did not come, and no journal has them",
         ),
         "LookoutBridgeHearsNothing": (
             10, 13, {"daemon": "hall", "instance": "b", "severity": "warning"},
@@ -271,7 +277,7 @@ def _before_and_after(found: dict[str, tuple[int, int, dict[str, str], str]]) ->
     """Of each alert: a minute at which it does not fire, one at which it does, its labels and its summary."""
     expected: list[dict[str, object]] = []
     for name, (before, after, labels, summary) in found.items():
-        alert = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
+        alert = _fired(name, labels, summary)
         expected.append({"eval_time": f"{before}m", "alertname": name, "exp_alerts": []})
         expected.append({"eval_time": f"{after}m", "alertname": name, "exp_alerts": [alert]})
     return expected
@@ -356,7 +362,7 @@ def test_an_alert_fires_for_what_is_missing(
     tmp_path: Path, alert: str, series: dict[str, str], before: int, after: int, labels: dict[str, str], summary: str
 ) -> None:
     """Not before its time; and not for others of which nothing is missing."""
-    fired = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
+    fired = _fired(alert, labels, summary)
     _evaluate(
         tmp_path,
         series,
@@ -368,6 +374,50 @@ def test_an_alert_fires_for_what_is_missing(
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_an_alert_names_the_daemon_and_fires_for_it_alone(tmp_path: Path) -> None:
+    """One of two daemons loses frames and is late. Together they would be under the limits."""
+    series: dict[str, str] = {}
+    for instance, dropped, late in (("a", "0+60x40", "0x40"), ("b", "0x40", "0+5000x40")):
+        own = f'job="lookout", instance="{instance}"'
+        series[f'lookout_frames_captured_total{{{own}, source="door"}}'] = "0+600x40" if instance == "a" else "0+60000x40"
+        series[f'lookout_frames_dropped_total{{{own}, source="door", cause="superseded"}}'] = dropped
+        for bound, count in (("0.1", late), ("1", "0+5000x40"), ("+Inf", "0+5000x40")):
+            series[f'lookout_stage_seconds_bucket{{{own}, stage="total", le="{bound}"}}'] = count
+    labels = {"job": "lookout", "instance": "a", "severity": "warning"}
+    found = {
+        "LookoutLosesFrames": (9, 20, labels, "a drops 1 frames/s, more than 5 %: lookout check says what is full"),
+        "LookoutIsLate": (4, 20, labels, "At a p99 from captured to sent is 991ms"),
+    }
+    _evaluate(tmp_path, series, _before_and_after(found))
+
+
+def _alerts() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    """Under a heading of its name; each says what is seen, where to look, and what to do."""
+    pages = re.split(r"^### ", (ROOT / "docs/runbooks.md").read_text(), flags=re.M)[1:]
+    written = {page.partition("\n")[0]: page for page in pages}
+    assert sorted(written) == sorted(alert["alert"] for alert in _alerts())
+    for alert in _alerts():
+        assert alert["annotations"]["runbook"] == f"docs/runbooks.md#{alert['alert'].lower()}"
+        page = written[alert["alert"]]
+        assert [word for word in ("Means", "Look", "Do") if f"**{word}.**" not in page] == [], alert["alert"]
+
+
+def test_an_alert_says_where() -> None:
+    """By its instance; those of a fleet by their job. What is not there can be named by no label."""
+    nameless = {"LookoutIsNotWatched", "LookoutsAreFewer", "LookoutBridgesAreFewer"}
+    silent = [
+        alert["alert"] for alert in _alerts() if not re.search(r"\$labels\.(instance|job)", alert["annotations"]["summary"])
+    ]
+    assert set(silent) == nameless
+    summed = [alert["alert"] for alert in _alerts() if re.search(r"\b(sum|max|count|avg)\(", alert["expr"])]
+    assert set(summed) <= nameless  # no sum over all that Prometheus has
+
+
 def test_images_install_what_has_a_hash(name: str) -> None:
     """Every package that Lookout needs itself is in the lock file, by version and hash."""
     lock = (ROOT / "requirements" / f"{name}.lock").read_text()
