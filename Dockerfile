@@ -1,7 +1,7 @@
 # Lookout, on the CPU or on an NVIDIA GPU:
 #   docker build --target cpu -t lookout:cpu .
 #   docker build --target gpu -t lookout:gpu .
-#   docker run --rm --network host --read-only --tmpfs /tmp -v ./config.yaml:/etc/lookout/config.yaml:ro lookout:cpu
+#   docker run -d --restart unless-stopped --name lookout --network host --read-only --tmpfs /tmp -v ./config.yaml:/etc/lookout/config.yaml:ro lookout:cpu
 # Bases are arguments: pin them by digest, or take your own copies.
 ARG PYTHON_BASE=python:3.12-slim-bookworm
 ARG CUDA_BASE=nvidia/cuda:12.9.1-base-ubuntu24.04

@@ -162,6 +162,7 @@ install:
 	@$(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(LOCK),--no-deps .,--upgrade '.[$(EXTRAS)]')
 	@[ -z "$(DESTDIR)" ] || grep -rlIF "$(HOME_DIR)" $(HOME_DIR)/bin $(HOME_DIR)/pyvenv.cfg | \
 	  xargs -r sed -i "s|$(HOME_DIR)|$(APP)|g"  # where it will lie
+	@install -D -m 644 deploy/backup.py $(HOME_DIR)/share/lookout/backup.py
 	@install -m 644 models/demo.onnx $(ETC_DIR)/models/
 	@[ -e $(ETC_DIR)/config.yaml ] || install -m 644 $(CONFIG) $(ETC_DIR)/config.yaml
 	@[ -e $(ETC_DIR)/environment ] || install -m 600 /dev/null $(ETC_DIR)/environment

@@ -28,7 +28,7 @@ from tests.support.daemon import ROOT, wait_until
 
 _UNIT = "lookout"
 _CONFIG = "/etc/lookout/config.yaml"
-_PATIENCE = "timeout --kill-after=10 600"
+_PATIENCE = "timeout --kill-after=10 1800"
 # A recording that the demo model knows, made by what make demo has installed: there is no FFmpeg.
 _DRAW = """
 from fractions import Fraction
@@ -83,14 +83,14 @@ def _type_readme(machine: Machine, steps: Steps) -> None:
             folder = "cd lookout; "
             continue
         if " run " in words:
-            beside = f"{words} & echo \\$! >daemon; "
+            beside = f"{words} & echo \\$! >../pid; "
             draw = f"{folder}[ -e street.mkv ] || .venv/bin/python -c '{_DRAW}'"
             steps.take("(a drawn street for the camera)", lambda draw=draw: machine.run(draw.replace('"', '\\"')))
             continue
         if " watch" in words:
             # The daemon needs seconds to come up; a recording that has ended ends it.
             tries = f"for n in 1 2 3 4 5 6; do timeout 20 {words} --json | grep -q -m 1 lookout.detections && break; sleep 1; done"
-            whole = f"{folder}{beside}{tries}; good=\\$?; kill -INT \\$(cat daemon) || true; exit \\$good"
+            whole = f"{folder}{beside}{tries}; good=\\$?; kill -INT \\$(cat ../pid) || true; exit \\$good"
             steps.take(f"{line} (beside the line before it)", lambda whole=whole: machine.run(whole))
             continue
         steps.take(line, lambda words=words, folder=folder: machine.run(f"{folder}{_PATIENCE} {words}"))

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,12 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from daemon.config.http import HttpConfig, TokenConfig
 from daemon.config.load import load, load_bridge, load_page, parse
 from daemon.config.root import BridgeFile
+from daemon.errors import ConfigError
+from daemon.http.access import read_tokens
+from daemon.redact import Secret
 from tests.support.daemon import ROOT, Lookout
 
 UNITS = ("lookout.service", "lookout@.service")
@@ -105,14 +110,14 @@ def test_kubernetes_with_a_bridge_adds_a_container(monkeypatch: pytest.MonkeyPat
     for key in ("containers", "volumes"):  # as kustomize merges them, by name
         assert not {row["name"] for row in pod[key]} & {row["name"] for row in added[key]}
         pod[key] += added[key]
+    claims_of_all = yaml.safe_load((folder / "statefulset.yaml").read_text())["spec"]["volumeClaimTemplates"]
+    assert claims_of_all[: len(whole["volumeClaimTemplates"])] == whole["volumeClaimTemplates"]  # replaced whole
+    whole["volumeClaimTemplates"] = claims_of_all
     merged = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "lookout"}, "spec": whole}
     kubernetes_validate.validate(merged, "1.30", strict=True)
     (bridge,) = added["containers"]
-    known = {
-        row["name"]
-        for row in (*pod["volumes"], *({"name": row["metadata"]["name"]} for row in whole["volumeClaimTemplates"]))
-    }
-    assert {row["name"] for row in bridge["volumeMounts"]} <= known
+    claims = {row["metadata"]["name"] for row in whole["volumeClaimTemplates"]}
+    assert {row["name"] for row in bridge["volumeMounts"]} <= claims | {row["name"] for row in pod["volumes"]}
 
     for key, value in yaml.safe_load((ROOT / "deploy/kubernetes/secret.yaml").read_text())["stringData"].items():
         monkeypatch.setenv(key, value)
@@ -121,6 +126,51 @@ def test_kubernetes_with_a_bridge_adds_a_container(monkeypatch: pytest.MonkeyPat
     config = load_bridge(file)
     assert isinstance(config, BridgeFile)
     assert config.bridge.port == bridge["ports"][0]["containerPort"]
+
+
+def _manifests() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in sorted((ROOT / "deploy").glob("kubernetes*/*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            yield path.relative_to(ROOT / "deploy").as_posix(), document
+
+
+def test_a_changed_configuration_reaches_its_pod() -> None:
+    """As it does not through `subPath`: a folder is mounted, and what runs reads the file in it."""
+    seen = 0
+    for name, document in _manifests():
+        pod = document.get("spec", {}).get("template", {}).get("spec", {})
+        for container in (*pod.get("containers", ()), *pod.get("initContainers", ())):
+            mounts = {row["mountPath"]: row for row in container["volumeMounts"]}
+            assert not [row for row in mounts.values() if "subPath" in row], name
+            words = " ".join((*container.get("command", ()), *container.get("args", ())))
+            (file,) = re.findall(r"-c (/etc\S+/(?:config|bridge).yaml)", words)
+            assert str(Path(file).parent) in mounts, name
+            seen += 1
+    assert seen > 4
+
+
+def test_placeholders_of_manifests_are_refused(tmp_path: Path) -> None:
+    """Whoever applies them as they are gets one line, and no daemon that everybody may operate."""
+    secrets = [document for _, document in _manifests() if document["kind"] == "Secret"]
+    tokens = [secret["stringData"]["LOOKOUT_TOKEN"] for secret in secrets]
+    assert len(tokens) > 1
+    for token in tokens:
+        with pytest.raises(ConfigError, match="the placeholder of an example.*openssl rand"):
+            read_tokens(HttpConfig(token=Secret(token)))
+    file = tmp_path / "token"
+    file.write_text(f"{tokens[0].upper()}\n")
+    with pytest.raises(ConfigError, match="the placeholder of an example"):
+        read_tokens(HttpConfig(tokens=[TokenConfig("screen", token_file=file)]))
+
+
+def test_what_has_ended_is_started_again() -> None:
+    """In compose, and in each `docker run` that goes on."""
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert {name: row.get("restart") for name, row in services.items()} == dict.fromkeys(services, "unless-stopped")
+    written = "".join((ROOT / name).read_text() for name in ("Dockerfile", "docs/operations.md", "README.md"))
+    runs = re.findall(r"docker run .*", written)
+    assert runs
+    assert [line for line in runs if "--restart unless-stopped" not in line] == []
 
 
 def test_compose_has_a_configuration_for_each_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -373,7 +423,6 @@ def test_an_alert_fires_for_what_is_missing(
     )
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_an_alert_names_the_daemon_and_fires_for_it_alone(tmp_path: Path) -> None:
     """One of two daemons loses frames and is late. Together they would be under the limits."""
     series: dict[str, str] = {}
@@ -418,6 +467,7 @@ def test_an_alert_says_where() -> None:
     assert set(summed) <= nameless  # no sum over all that Prometheus has
 
 
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_images_install_what_has_a_hash(name: str) -> None:
     """Every package that Lookout needs itself is in the lock file, by version and hash."""
     lock = (ROOT / "requirements" / f"{name}.lock").read_text()
