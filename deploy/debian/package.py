@@ -137,7 +137,7 @@ def _write_control(tree: Path, python: str, version: str, maintainer: str) -> No
 def _set_modes(tree: Path) -> None:
     """Those of a package, whatever the umask of who builds it."""
     for path in [tree, *tree.rglob("*")]:
-        if path.is_symlink() or path == tree / "etc/lookout/environment":
+        if path.is_symlink():
             continue
         runs = path.is_dir() or (path.stat().st_mode & 0o100 and ".so" not in path.suffixes)
         path.chmod(0o755 if runs else 0o644)
@@ -151,6 +151,7 @@ def main() -> int:
     parser.add_argument("--no-compile", action="store_true", help="leave compiling to the first start of each user that may write")
     args = parser.parse_args()
     home = args.tree / "usr/lib/lookout"
+    (args.tree / "etc/lookout/environment").unlink(missing_ok=True)  # postinst makes it
     site = _tidy(home)
     (known,) = site.glob("lookoutd-*.dist-info")
     number = re.sub(r"^(\d+(?:\.\d+)*)\.?(a|b|rc|dev)", r"\1~\2", known.name.split("-")[1].removesuffix(".dist"))
