@@ -1,8 +1,8 @@
-"""`python3 backup.py FOLDER`: what Lookout cannot make again, copied while it runs; docs/backup.md says how to restore it.
+"""`python3 backup.py FOLDER`: what Lookout cannot make again, copied while it runs; docs/backup.md says how to restore.
 
-Needs Python alone. Databases are copied by SQLite's own means: a copy of the file of one that is being written is torn, and
-lacks what is in its -wal. Other files of Lookout are replaced whole, or grow at their end, and are simply copied. The folder
-is there whole, or not at all.
+Needs Python alone. Databases are copied by SQLite's own means: a copy of the file of one that is being written is torn,
+and lacks what is in its -wal. Other files of Lookout are replaced whole, or grow at their end, and are simply copied.
+The folder is there whole, or not at all.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def _back_up(tops: list[Path], out: Path, with_recordings: bool) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="a new one, on another disk")
-    parser.add_argument("--from", dest="tops", action="append", default=[], help=f"folder; left out: {', '.join(_WHERE)}")
+    parser.add_argument(
+        "--from", dest="tops", action="append", default=[], help=f"folder; left out: {', '.join(_WHERE)}"
+    )
     parser.add_argument("--recordings", action="store_true", help="stores of recordings as well, which may be large")
     args = parser.parse_args()
     if args.tops:

@@ -1,7 +1,7 @@
 """`python3 deploy/debian/package.py TREE OUT`: a Debian package of what `make install` has put into a tree.
 
-`make deb` runs it, with Debian's own Python and nothing else. The package holds a virtual environment for one version of
-Python, so each release of Debian needs its own.
+`make deb` runs it, with Debian's own Python and nothing else. The package holds a virtual environment for one version
+of Python, so each release of Debian needs its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ _HERE = Path(__file__).parent
 _SCRIPTS = ("postinst", "prerm", "postrm")
 _UNITS_OF_THE_USER = ("lookout.service", "lookout@.service")
 # Of wheels: tests of numpy and others, which nobody runs; and what installs packages, which here is apt.
-_LEFT_OUT = ("pip", "pip-*", "setuptools", "setuptools-*", "_distutils_hack", "distutils-precedence.pth", "pkg_resources")
+_LEFT_OUT = (
+    "pip",
+    "pip-*",
+    "setuptools",
+    "setuptools-*",
+    "_distutils_hack",
+    "distutils-precedence.pth",
+    "pkg_resources",
+)
 _DESCRIPTION = """real-time video analytics: cameras in, boxes, tracks and events out
  One service that watches many video streams, finds the objects in them, and
  publishes boxes, tracks and events over ZeroMQ, with a count of every frame
@@ -63,8 +71,8 @@ def _tidy(home: Path) -> Path:
     for folder in [*site.rglob("tests"), *home.rglob("__pycache__")]:
         if folder.is_dir():
             shutil.rmtree(folder)
-    for pattern in ("pip*", "activate*", "Activate*"):
-        for path in (home / "bin").glob(pattern):
+    for path in (home / "bin").iterdir():
+        if path.name != "lookout" and not path.name.startswith("python"):
             path.unlink()
     return site
 
@@ -88,13 +96,17 @@ def _write_documents(tree: Path, version: str, maintainer: str, made_at: datetim
     (documents / "LICENSE").unlink(missing_ok=True)  # /usr/share/common-licenses has it
     changes = documents / "changelog"
     changes.write_text(
-        f"lookout ({version}) stable; urgency=medium\n\n  * {documents.relative_to(tree)}/CHANGELOG.md says what is new.\n\n"
+        f"lookout ({version}) stable; urgency=medium\n\n"
+        f"  * {documents.relative_to(tree)}/CHANGELOG.md says what is new.\n\n"
         f" -- {maintainer}  {format_datetime(made_at)}\n"
     )
     _compress(changes)
     for page in (tree / "usr/share/man").rglob("*.[0-9]"):
         _compress(page)
-    for name, place in (("sysusers.conf", "usr/lib/sysusers.d/lookout.conf"), ("overrides", "usr/share/lintian/overrides/lookout")):
+    for name, place in (
+        ("sysusers.conf", "usr/lib/sysusers.d/lookout.conf"),
+        ("overrides", "usr/share/lintian/overrides/lookout"),
+    ):
         (tree / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(_HERE / name, tree / place)
     for unit in _UNITS_OF_THE_USER:
@@ -125,7 +137,9 @@ def _write_control(tree: Path, python: str, version: str, maintainer: str) -> No
     (control / "control").write_text("".join(f"{key}: {value}\n" for key, value in rows.items()))
     configured = [f"/{path.relative_to(tree)}" for path in files if path.is_relative_to(tree / "etc")]
     (control / "conffiles").write_text("".join(f"{path}\n" for path in configured))
-    sums = ((hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest(), path.relative_to(tree)) for path in files)
+    sums = (
+        (hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest(), path.relative_to(tree)) for path in files
+    )
     (control / "md5sums").write_text(
         "".join(f"{digest}  {path}\n" for digest, path in sums if f"/{path}" not in configured)
     )
@@ -134,12 +148,20 @@ def _write_control(tree: Path, python: str, version: str, maintainer: str) -> No
         (control / name).chmod(0o755)
 
 
+def _is_script(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
 def _set_modes(tree: Path) -> None:
-    """Those of a package, whatever the umask of who builds it."""
+    """Those of a package, whatever the umask of the user that builds it; links within /usr are relative."""
     for path in [tree, *tree.rglob("*")]:
         if path.is_symlink():
+            if (target := path.readlink()).is_absolute():
+                path.unlink()
+                path.symlink_to(os.path.relpath(tree / target.relative_to("/"), path.parent))
             continue
-        runs = path.is_dir() or (path.stat().st_mode & 0o100 and ".so" not in path.suffixes)
+        runs = path.is_dir() or (path.stat().st_mode & 0o100 and _is_script(path))
         path.chmod(0o755 if runs else 0o644)
 
 
@@ -148,7 +170,7 @@ def main() -> int:
     parser.add_argument("tree", type=Path, help="what make install has made, by DESTDIR")
     parser.add_argument("out", type=Path, help="folder for the package")
     parser.add_argument("--compression", default="xz", help="of dpkg-deb; none is quick")
-    parser.add_argument("--no-compile", action="store_true", help="leave compiling to the first start of each user that may write")
+    parser.add_argument("--no-compile", action="store_true", help="without what Python makes of its files; for tests")
     args = parser.parse_args()
     home = args.tree / "usr/lib/lookout"
     (args.tree / "etc/lookout/environment").unlink(missing_ok=True)  # postinst makes it

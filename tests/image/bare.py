@@ -1,10 +1,10 @@
 """`python -m tests.image debian --suite bookworm`: README's commands, then the Debian package, on a bare Debian.
 
 As root, with debootstrap and systemd-nspawn. The root has Debian's base system, python3-venv, make and git, and nothing
-else. A user clones HEAD and types README's commands as they stand there, with a drawn street for the camera. The same user
-builds the package. It is installed in another overlay over the bare root, which systemd boots without a network: there it
-is started, asked, reloaded, installed again, removed, and purged. Prints what came of each step and how long it took, and
-ends with 1 if one failed. On a machine that reaches PyPI by a proxy see `python -m tests.image.debian --help`.
+else. A user clones HEAD and types README's commands as they stand there, with a drawn street for the camera. The same
+user builds the package. It is installed in another overlay over the bare root, which systemd boots without a network:
+there it is started, asked, reloaded, installed again, removed, and purged. Prints what came of each step and how long
+it took, and ends with 1 if one failed. On a machine that reaches PyPI by a proxy see `python -m tests.image.debian -h`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def _type_readme(machine: Machine, steps: Steps) -> None:
     """Each line, top to bottom. What goes on until Ctrl-C runs beside the line after it."""
     folder, beside = "", ""
     for line in _commands():
-        words = line.replace("<this repository>", "origin").replace("rtsp://192.0.2.10/stream1", "street.mkv --model demo")
+        words = line.replace("<this repository>", "origin").replace(
+            "rtsp://192.0.2.10/stream1", "street.mkv --model demo"
+        )
         if words.startswith("git clone"):
             words = words.replace("git clone", "git -c advice.detachedHead=false clone --quiet")
             steps.take(line, lambda words=words: machine.run(words))
@@ -89,7 +91,8 @@ def _type_readme(machine: Machine, steps: Steps) -> None:
             continue
         if " watch" in words:
             # The daemon needs seconds to come up; a recording that has ended ends it.
-            tries = f"for n in 1 2 3 4 5 6; do timeout 20 {words} --json | grep -q -m 1 lookout.detections && break; sleep 1; done"
+            watch = f"timeout 20 {words} --json | grep -q -m 1 lookout.detections"
+            tries = f"for n in 1 2 3 4 5 6; do {watch} && break; sleep 1; done"
             whole = f"{folder}{beside}{tries}; good=\\$?; kill -INT \\$(cat ../pid) || true; exit \\$good"
             steps.take(f"{line} (beside the line before it)", lambda whole=whole: machine.run(whole))
             continue
@@ -159,7 +162,9 @@ def _try_package(systemd: Booted, package: Path, steps: Steps) -> None:
         steps.take(f"lookout status -c {_CONFIG}", lambda: systemd.run("lookout", "status", "-c", _CONFIG))
     else:
         sys.stdout.write("left out: this Lookout has no command status\n")
-    steps.take("systemctl reload lookout, lookout reload, and a reload with a mistake", lambda: _reload(systemd, config))
+    steps.take(
+        "systemctl reload lookout, lookout reload, and a reload with a mistake", lambda: _reload(systemd, config)
+    )
     steps.take("the same package once more, beside a configuration that was changed", once_more)
     steps.take("dpkg --remove keeps configuration and state", remove)
     steps.take("installed again", lambda: systemd.run("dpkg", "--install", f"/root/{package.name}"))

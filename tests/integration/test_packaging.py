@@ -155,7 +155,7 @@ def test_placeholders_of_manifests_are_refused(tmp_path: Path) -> None:
     tokens = [secret["stringData"]["LOOKOUT_TOKEN"] for secret in secrets]
     assert len(tokens) > 1
     for token in tokens:
-        with pytest.raises(ConfigError, match="the placeholder of an example.*openssl rand"):
+        with pytest.raises(ConfigError, match=r"the placeholder of an example.*openssl rand"):
             read_tokens(HttpConfig(token=Secret(token)))
     file = tmp_path / "token"
     file.write_text(f"{tokens[0].upper()}\n")
@@ -428,7 +428,9 @@ def test_an_alert_names_the_daemon_and_fires_for_it_alone(tmp_path: Path) -> Non
     series: dict[str, str] = {}
     for instance, dropped, late in (("a", "0+60x40", "0x40"), ("b", "0x40", "0+5000x40")):
         own = f'job="lookout", instance="{instance}"'
-        series[f'lookout_frames_captured_total{{{own}, source="door"}}'] = "0+600x40" if instance == "a" else "0+60000x40"
+        series[f'lookout_frames_captured_total{{{own}, source="door"}}'] = (
+            "0+600x40" if instance == "a" else "0+60000x40"
+        )
         series[f'lookout_frames_dropped_total{{{own}, source="door", cause="superseded"}}'] = dropped
         for bound, count in (("0.1", late), ("1", "0+5000x40"), ("+Inf", "0+5000x40")):
             series[f'lookout_stage_seconds_bucket{{{own}, stage="total", le="{bound}"}}'] = count
@@ -460,7 +462,9 @@ def test_an_alert_says_where() -> None:
     """By its instance; those of a fleet by their job. What is not there can be named by no label."""
     nameless = {"LookoutIsNotWatched", "LookoutsAreFewer", "LookoutBridgesAreFewer"}
     silent = [
-        alert["alert"] for alert in _alerts() if not re.search(r"\$labels\.(instance|job)", alert["annotations"]["summary"])
+        alert["alert"]
+        for alert in _alerts()
+        if not re.search(r"\$labels\.(instance|job)", alert["annotations"]["summary"])
     ]
     assert set(silent) == nameless
     summed = [alert["alert"] for alert in _alerts() if re.search(r"\b(sum|max|count|avg)\(", alert["expr"])]
