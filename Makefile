@@ -13,6 +13,7 @@
 # make linkcheck whether the documents' links to other sites lead anywhere; asks those sites
 # make soak      an hour (MINUTES=60) of everything that can go wrong around a daemon
 # make install   into /opt/lookout and /etc/lookout, with a systemd unit; as root; make uninstall takes it away again
+# make deb       a Debian package for this machine's Debian and Python, in build/deb
 # make image     build the CPU image and try it; as root, with Debian's buildah and runc, no container daemon
 # make lock      the hashes of what container images install
 # make dist      source distributions and wheels of the client and of the daemon, in build/dist, checked
@@ -38,14 +39,33 @@ IMAGE_ARGS ?=
 DESTDIR ?=
 override DESTDIR := $(abspath $(DESTDIR))
 EXTRAS ?= http
-HOME_DIR := $(DESTDIR)/opt/lookout
+# A lock file whose versions and hashes are installed, instead of the newest packages of EXTRAS.
+LOCK ?=
+# Where it will lie: make deb says other places.
+APP ?= /opt/lookout
+UNITS ?= /etc/systemd/system
+BINARIES ?= /usr/local/bin
+SHARE ?= /usr/local/share
+CONFIG ?= config.yaml
+HOME_DIR := $(DESTDIR)$(APP)
 ETC_DIR := $(DESTDIR)/etc/lookout
-UNIT_DIR := $(DESTDIR)/etc/systemd/system
-BIN_DIR := $(DESTDIR)/usr/local/bin
+UNIT_DIR := $(DESTDIR)$(UNITS)
+BIN_DIR := $(DESTDIR)$(BINARIES)
+SHARE_DIR := $(DESTDIR)$(SHARE)
 DOC_DIR := $(DESTDIR)/usr/share/doc/lookout
 ROTATED := $(DESTDIR)/etc/logrotate.d/lookout
+SERVICES := lookout.service lookout@.service lookout-dashboard.service lookout-bridge.service
+# Man pages and completions are written by a Python that has what Lookout needs.
+MANUAL_PYTHON ?= $(HOME_DIR)/bin/python
+MANUAL := $(wildcard tests/manual tests/manual.py)
+WRITTEN := man/man1/lookout.1 man/man5/lookout.yaml.5 bash-completion/completions/lookout \
+  zsh/vendor-completions/_lookout fish/vendor_completions.d/lookout.fish
+# make deb: DEB_LOCK= and PIP_NO_DEPS=1 for a small one that cannot run, DEB_ARGS=--compression=none for a quick one
+DEB_DIR ?= build/deb
+DEB_LOCK ?= requirements/cpu.lock
+DEB_ARGS ?=
 
-.PHONY: demo page run bench test test-long test-oldest test-newest coverage speed lint format config schemas docs linkcheck soak image lock dist sbom install uninstall clean
+.PHONY: demo page run bench test test-long test-oldest test-newest coverage speed lint format config schemas docs linkcheck soak deb image lock dist sbom install uninstall clean
 
 demo: $(VENV)/http
 	@$(BIN)/lookout demo
@@ -141,30 +161,39 @@ install:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Lookout needs Python 3.10 or later"; exit 2; }
 	@install -d -m 755 $(HOME_DIR) $(ETC_DIR)/models $(UNIT_DIR) $(BIN_DIR) $(DOC_DIR)/docs $(dir $(ROTATED))
 	@[ -x $(HOME_DIR)/bin/python ] || $(PYTHON) -m venv $(HOME_DIR)
-	@$(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade ./client '.[$(EXTRAS)]'
+	@[ -z "$(LOCK)" ] || $(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	@$(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(LOCK),--no-deps ./client .,--upgrade ./client '.[$(EXTRAS)]')
 	@[ -z "$(DESTDIR)" ] || grep -rlIF "$(HOME_DIR)" $(HOME_DIR)/bin $(HOME_DIR)/pyvenv.cfg | \
-	  xargs -r sed -i "s|$(HOME_DIR)|/opt/lookout|g"  # where it will lie
+	  xargs -r sed -i "s|$(HOME_DIR)|$(APP)|g"  # where it will lie
+	@install -D -m 644 deploy/backup.py $(HOME_DIR)/share/lookout/backup.py
 	@install -m 644 models/demo.onnx $(ETC_DIR)/models/
-	@[ -e $(ETC_DIR)/config.yaml ] || install -m 644 config.yaml $(ETC_DIR)/config.yaml
+	@[ -e $(ETC_DIR)/config.yaml ] || install -m 644 $(CONFIG) $(ETC_DIR)/config.yaml
 	@[ -e $(ETC_DIR)/environment ] || install -m 600 /dev/null $(ETC_DIR)/environment
-	@install -m 644 systemd/lookout.service systemd/lookout@.service systemd/lookout-dashboard.service \
-	  systemd/lookout-bridge.service $(UNIT_DIR)/
-	@ln -sfn /opt/lookout/bin/lookout $(BIN_DIR)/lookout
+	@for unit in $(SERVICES); do sed "s|/opt/lookout|$(APP)|" systemd/$$unit >$(UNIT_DIR)/$$unit; done
+	@ln -sfn $(APP)/bin/lookout $(BIN_DIR)/lookout
 	@install -m 644 README.md CHANGELOG.md LICENSE THIRD_PARTY.md $(DOC_DIR)/
 	@install -m 644 docs/*.md $(DOC_DIR)/docs/
+	@[ -z "$(MANUAL)" ] || PYTHONDONTWRITEBYTECODE=1 $(MANUAL_PYTHON) -m tests.manual $(SHARE_DIR)
 	@[ -e $(ROTATED) ] || install -m 644 deploy/logrotate.conf $(ROTATED)
 	@[ -n "$(DESTDIR)" ] || systemctl daemon-reload || true
 	@echo "Installed. Edit $(ETC_DIR)/config.yaml, then: systemctl enable --now lookout"
 
 uninstall:
 	@[ -n "$(DESTDIR)" ] || systemctl disable --now lookout lookout-dashboard lookout-bridge 2>/dev/null || true
-	@rm -f $(UNIT_DIR)/lookout.service $(UNIT_DIR)/lookout@.service $(UNIT_DIR)/lookout-dashboard.service \
-	  $(UNIT_DIR)/lookout-bridge.service
-	@[ "$$(readlink $(BIN_DIR)/lookout)" != /opt/lookout/bin/lookout ] || rm $(BIN_DIR)/lookout
+	@rm -f $(addprefix $(UNIT_DIR)/,$(SERVICES)) $(addprefix $(SHARE_DIR)/,$(WRITTEN))
+	@[ "$$(readlink $(BIN_DIR)/lookout)" != $(APP)/bin/lookout ] || rm $(BIN_DIR)/lookout
 	@rm -rf $(HOME_DIR) $(DOC_DIR)
 	@! cmp -s deploy/logrotate.conf $(ROTATED) || rm $(ROTATED)
 	@[ -n "$(DESTDIR)" ] || systemctl daemon-reload || true
 	@echo "Removed. $(ETC_DIR) and /var/lib/lookout, /var/cache/lookout, /var/log/lookout are yours to keep or delete."
+
+# With the Python that the package will find: Debian's own.
+deb:
+	@rm -rf $(DEB_DIR)/root && mkdir -p $(DEB_DIR)/root
+	@PIP_NO_COMPILE=1 $(MAKE) --no-print-directory install DESTDIR=$(DEB_DIR)/root PYTHON=/usr/bin/python3 LOCK=$(DEB_LOCK) \
+	  APP=/usr/lib/lookout UNITS=/usr/lib/systemd/system BINARIES=/usr/bin SHARE=/usr/share \
+	  CONFIG=deploy/debian/config.yaml >/dev/null
+	@/usr/bin/python3 deploy/debian/package.py $(DEB_DIR)/root $(DEB_DIR) $(DEB_ARGS)
 
 clean:
 	rm -rf .venv .venv-* build *.egg-info client/build client/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

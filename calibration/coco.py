@@ -73,7 +73,7 @@ def require_pycocotools() -> None:
     try:
         import pycocotools.cocoeval  # noqa: F401
     except ImportError as error:
-        raise DetectorError("pycocotools is not installed: pip install '.[calibrate]'") from error
+        raise DetectorError("pycocotools is not installed: pip install 'lookoutd[calibrate]'") from error
 
 
 class Truth:

@@ -282,7 +282,7 @@ def _open_remote(options: Options) -> Detector:
     except (ImportError, RuntimeError) as error:  # tritonclient without its http
         raise BackendUnavailableError(
             f"backend triton is not available: tritonclient is not installed, or without http: pip install "
-            f"'.[triton]' ({error})"
+            f"'lookoutd[triton]' ({error})"
         ) from error
     return TritonDetector(options)
 

@@ -73,5 +73,7 @@ def wanted_ranges() -> Ranges:
     try:
         from nvtx import get_domain
     except ImportError as error:
-        raise DetectorError(f"{VARIABLE} is 1, but nvtx does not load ({error}): pip install '.[nvtx]'") from error
+        raise DetectorError(
+            f"{VARIABLE} is 1, but nvtx does not load ({error}): pip install 'lookoutd[nvtx]'"
+        ) from error
     return NvtxRanges(get_domain("lookout"))

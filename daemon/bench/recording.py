@@ -144,5 +144,5 @@ def _pyarrow() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise LookoutError("Parquet needs pyarrow: pip install '.[bench]', or use .jsonl") from error
+        raise LookoutError("Parquet needs pyarrow: pip install 'lookoutd[bench]', or use .jsonl") from error
     return pyarrow

@@ -111,7 +111,9 @@ def network_cameras(seconds: float, addresses: Iterable[str] = (), user: str = "
     try:
         import onvif
     except ImportError as error:
-        raise NoClientError("ONVIF cameras need another package: pip install '.[onvif]'; or use --usb") from error
+        raise NoClientError(
+            "ONVIF cameras need another package: pip install 'lookoutd[onvif]'; or use --usb"
+        ) from error
     logging.getLogger("onvif").setLevel(logging.CRITICAL)  # errors are shown as the camera's problem
     asked = [f"http://{address}/onvif/device_service" for address in addresses]
     places = dict.fromkeys([*asked, *(search(seconds) if seconds > 0 else ())])

@@ -33,7 +33,7 @@ def dashboard(path: Path | None, arguments: Sequence[str], token: str | None, po
         from daemon.dashboard.server import Dashboard
         from daemon.peers.addresses import addresses_of
     except ImportError as error:
-        raise ConfigError(f"the page needs {error.name}: pip install '.[http]'") from error
+        raise ConfigError(f"the page needs {error.name}: pip install 'lookoutd[http]'") from error
     config = load_page(path) if path else None
     page, log = _sections(config)
     if port is not None:

@@ -103,7 +103,7 @@ def check_page_libraries() -> None:
 
         import daemon.dashboard.server  # noqa: F401
     except ImportError as error:
-        raise ConfigError(f"the page needs {error.name}: pip install '.[http]'") from error
+        raise ConfigError(f"the page needs {error.name}: pip install 'lookoutd[http]'") from error
 
 
 def serve_page(daemon: Daemon, config: Config, token: Secret, on_ready: Callable[[str], None] | None) -> PageProcess:

@@ -21,7 +21,7 @@ Colour = tuple[Level, Level, Level]
 
 class ModelConfig(Section, frozen=True):
     path: Path
-    """an ONNX detection model: YOLOv5, YOLOv8, YOLO11, YOLOX, or end-to-end (N, 300, 6)"""
+    """an ONNX detection model of a family of docs/models.md, such as YOLO, RT-DETR, D-FINE, RF-DETR or DETR"""
     backend: Backend = "auto"
     """auto takes the best this machine has; trt-rtx, trt (docs/engines.md), cpu; ort: see provider; triton: a server;
     fake (for tests)"""
@@ -30,7 +30,8 @@ class ModelConfig(Section, frozen=True):
     provider_device: Annotated[str, msgspec.Meta(pattern=r"^[A-Z]+(\.[0-9]+)?$")] | None = None
     """such as GPU, NPU or GPU.1; null: the CPU of openvino, else GPU number `gpu.device`"""
     head: str = "auto"
-    """how raw output becomes boxes, as the file shows it; or the family's layout: docs/models.md"""
+    """how raw output becomes boxes; auto: as the file shows it; or a layout of docs/models.md: yolov5, yolov8, yolox,
+    end2end, rtdetr, rfdetr, detr, detr-decoded, detr-rows, deepstream, classify"""
     mean: Colour | None = None
     """of colours from 0 to 1, such as [0.485, 0.456, 0.406]; null: as the file states it, or its family has it. A file
     of no certain family is refused without. Numbers above 1: of colours to 255"""

@@ -16,4 +16,4 @@ def check_libraries() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise ConfigError(f"http needs {error.name}: pip install '.[http]'") from error
+        raise ConfigError(f"http needs {error.name}: pip install 'lookoutd[http]'") from error

@@ -22,6 +22,7 @@ log = structlog.get_logger(__name__)
 Right = Literal["public", "local", "view", "operate"]
 """`local` needs a token unless the client is on this machine; `view` and `operate` are roles of tokens."""
 _MIN_TOKEN_LENGTH = 16
+_PLACEHOLDER = "replace-me"  # of deploy/kubernetes and its neighbours
 _WARN_INTERVAL_NS = 60_000_000_000
 _JSON = ("application/json", "application/merge-patch+json")
 
@@ -142,7 +143,7 @@ def read_tokens(config: HttpConfig) -> Sequence[Token]:
     """All configured tokens.
 
     Raises:
-        ConfigError: a token cannot be read, is too short, or occurs twice.
+        ConfigError: a token cannot be read, is too short, a placeholder, or occurs twice.
     """
     rows = list(config.tokens)
     if config.token is not None or config.token_file is not None:
@@ -191,6 +192,11 @@ def _secret(row: TokenConfig, where: str) -> Secret:
     if found is None or len(found.reveal()) < _MIN_TOKEN_LENGTH:
         raise ConfigError(
             f"{where}: the token of {row.name!r} is shorter than {_MIN_TOKEN_LENGTH} characters: "
+            "`openssl rand -hex 32` makes one"
+        )
+    if found.reveal().lower().startswith(_PLACEHOLDER):
+        raise ConfigError(
+            f"{where}: the token of {row.name!r} is the placeholder of an example, which everybody knows: "
             "`openssl rand -hex 32` makes one"
         )
     return found

@@ -276,7 +276,7 @@ def open_gpu_probe(pids: Callable[[], Iterable[int]] = lambda: [os.getpid()]) ->
     try:
         import pynvml
     except ImportError:
-        return NoGpu("NVML's bindings are not installed: pip install '.[gpu]'")
+        return NoGpu("NVML's bindings are not installed: pip install 'lookoutd[gpu]'")
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

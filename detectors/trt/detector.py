@@ -54,7 +54,7 @@ try:
     from detectors.trt.builder import builder
     from detectors.trt.model_file import ModelFile
 except ModuleNotFoundError as error:
-    raise BackendUnavailableError(f"{error.name} is not installed: pip install '.[gpu]'") from error
+    raise BackendUnavailableError(f"{error.name} is not installed: pip install 'lookoutd[gpu]'") from error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,8 +23,8 @@ class Product(NamedTuple):
 
 
 PRODUCTS: dict[Name, Product] = {
-    "trt-rtx": Product("TensorRT RTX", "tensorrt_rtx", "'.[rtx]'", (1, 7), "1.7 is"),
-    "trt": Product("TensorRT", "tensorrt", "'.[gpu]' tensorrt", (8, 6), "8.6, 10 and 11 are"),
+    "trt-rtx": Product("TensorRT RTX", "tensorrt_rtx", "'lookoutd[rtx]'", (1, 7), "1.7 is"),
+    "trt": Product("TensorRT", "tensorrt", "'lookoutd[gpu]' tensorrt", (8, 6), "8.6, 10 and 11 are"),
 }
 """By name of the backend, the one that `auto` prefers first."""
 

@@ -140,7 +140,10 @@ def without_rich(names: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 def test_a_missing_library_is_found_before_the_work(name: str, without_rich: dict[str, tuple[int, str]]) -> None:
     """The line is of rich, and not of the model that is not there either."""
     code, said = without_rich[name]
-    assert (code, said.replace("'.[calibrate]'", "rich")) == (2, "lookout: rich is not installed: pip install rich\n")
+    assert (code, said.replace("'lookoutd[calibrate]'", "rich")) == (
+        2,
+        "lookout: rich is not installed: pip install rich\n",
+    )
 
 
 def test_accuracy_is_measured_before_minutes_of_runs(names: dict[str, str], tmp_path: Path) -> None:
@@ -149,6 +152,6 @@ def test_accuracy_is_measured_before_minutes_of_runs(names: dict[str, str], tmp_
     code, said = _run(words, names, tmp_path, broken="pycocotools")
     assert (code, said.splitlines()[-1]) == (
         2,
-        "lookout: evaluate: pycocotools is not installed: pip install '.[calibrate]'",
+        "lookout: evaluate: pycocotools is not installed: pip install 'lookoutd[calibrate]'",
     )
     assert not frames.exists()

@@ -91,7 +91,7 @@ def test_build_without_a_gpu_says_what_is_missing(tmp_path: Path, capsys: pytest
 @pytest.mark.skipif(find_spec("tensorrt_rtx") is not None, reason="it is installed")
 def test_build_for_cards_elsewhere_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = _lookout(capsys, "engine", "build", DEMO_MODEL, "--for", "rtx30", "--cache", tmp_path)
-    assert (code, said) == (2, "lookout: tensorrt-rtx is not installed: pip install '.[rtx]'\n")
+    assert (code, said) == (2, "lookout: tensorrt-rtx is not installed: pip install 'lookoutd[rtx]'\n")
 
 
 def test_build_for_cards_elsewhere_is_for_the_backend_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,8 +21,8 @@ from time import monotonic
 
 from tests.support.daemon import ROOT
 
-_MADE = ROOT / "build" / "debian"
-_PACKAGES = "python3-venv,make,git"
+MADE = ROOT / "build" / "debian"
+PACKAGES = "python3-venv,make,git"
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _USER = "1000:1000"
 _HOME = "/home/tester"
@@ -53,13 +53,24 @@ exec sh -c "$run" "$root"
 """.replace("{devices}", " ".join(_DEVICES))
 
 
-def _base(release: str, mirror: str) -> Path:
+def mirror() -> str:
+    """Of Debian's packages, where this machine has its own from."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"]
+    rows = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    for address, release in (row.split() for row in rows):
+        if address.rstrip("/").endswith("/debian") and "-" not in release:
+            return address
+    raise SystemExit("apt knows no mirror of Debian: name one by --mirror")
+
+
+def base_of(release: str, address: str) -> Path:
     """The root as debootstrap makes it, with a home and a clone's origin in it."""
-    base = _MADE / release
+    MADE.mkdir(parents=True, exist_ok=True)
+    base = MADE / release
     if not base.exists():
         begun = base.with_name(f"{release}.begun")
         shutil.rmtree(begun, ignore_errors=True)
-        command = ["debootstrap", f"--include={_PACKAGES}", release, str(begun), mirror]
+        command = ["debootstrap", f"--include={PACKAGES}", release, str(begun), address]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         begun.rename(base)
     return base
@@ -77,14 +88,14 @@ class Machine:
         self._base, self._log, self._user = base, log, user
         self._environment = ["PATH=/usr/bin:/bin", f"HOME={_HOME}", "LANG=C.UTF-8", *environment]
         self._volumes = volumes
-        self._changes = log.with_suffix("")
-        shutil.rmtree(self._changes, ignore_errors=True)
-        home = self._changes / "upper" / _HOME.lstrip("/")
+        self.changes = log.with_suffix("")
+        shutil.rmtree(self.changes, ignore_errors=True)
+        home = self.changes / "upper" / _HOME.lstrip("/")
         home.mkdir(parents=True)
         subprocess.run(["git", "bundle", "create", "--quiet", str(home / "origin"), "HEAD"], cwd=ROOT, check=True)
         for path in (home, home / "origin"):
             os.chown(path, *(int(number) for number in user.split(":")))
-        users = self._changes / "upper/etc/passwd"
+        users = self.changes / "upper/etc/passwd"
         users.parent.mkdir()
         users.write_text(f"{(base / 'etc/passwd').read_text()}tester:x:{_USER}::{_HOME}:/bin/sh\n")
 
@@ -92,13 +103,13 @@ class Machine:
         """Whether a command succeeds, in the user's home; what it prints is added to the log."""
         inner = f'exec chroot --userspec={self._user} "$0" env -i {" ".join(self._environment)} sh -ec "cd; {command}"'
         namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
-        words = [*namespaces, "sh", "-c", _ENTER, "-", str(self._base), str(self._changes), inner, *self._volumes]
+        words = [*namespaces, "sh", "-c", _ENTER, "-", str(self._base), str(self.changes), inner, *self._volumes]
         with self._log.open("a") as log:
             done = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         return done.returncode == 0
 
     def close(self) -> None:
-        shutil.rmtree(self._changes, ignore_errors=True)
+        shutil.rmtree(self.changes, ignore_errors=True)
 
 
 @contextmanager
@@ -116,7 +127,7 @@ def _busy(count: int) -> Iterator[None]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--release", default="bookworm", help="of Debian, such as trixie")
-    parser.add_argument("--mirror", default="http://deb.debian.org/debian")
+    parser.add_argument("--mirror", help="of Debian; left out: apt's")
     parser.add_argument("--volume", action="append", default=[], help="folder or file of this machine to be seen there")
     parser.add_argument("--env", action="append", default=[], help="NAME=VALUE for its user")
     parser.add_argument("--root", action="store_true", help="its user is root")
@@ -128,12 +139,11 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = _arguments()
-    _MADE.mkdir(parents=True, exist_ok=True)
-    base = _base(args.release, args.mirror)
+    base = base_of(args.release, args.mirror or mirror())
     user = "0:0" if args.root else _USER
     failed = 0
     for number in range(args.times):
-        log = _MADE / f"{args.release}-{os.getpid()}-{number}.log"
+        log = MADE / f"{args.release}-{os.getpid()}-{number}.log"
         machine = Machine(base, log, user, args.env, args.volume)
         with _busy(args.busy):
             for command in (

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import configparser
 import json
-import os
 import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from daemon.config.http import HttpConfig, TokenConfig
 from daemon.config.load import load, load_bridge, load_page, parse
 from daemon.config.root import BridgeFile
+from daemon.errors import ConfigError
+from daemon.http.access import read_tokens
+from daemon.redact import Secret
 from tests.support.daemon import ROOT, Lookout
 
 UNITS = ("lookout.service", "lookout@.service")
@@ -104,14 +109,14 @@ def test_kubernetes_with_a_bridge_adds_a_container(monkeypatch: pytest.MonkeyPat
     for key in ("containers", "volumes"):  # as kustomize merges them, by name
         assert not {row["name"] for row in pod[key]} & {row["name"] for row in added[key]}
         pod[key] += added[key]
+    claims_of_all = yaml.safe_load((folder / "statefulset.yaml").read_text())["spec"]["volumeClaimTemplates"]
+    assert claims_of_all[: len(whole["volumeClaimTemplates"])] == whole["volumeClaimTemplates"]  # replaced whole
+    whole["volumeClaimTemplates"] = claims_of_all
     merged = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "lookout"}, "spec": whole}
     kubernetes_validate.validate(merged, "1.30", strict=True)
     (bridge,) = added["containers"]
-    known = {
-        row["name"]
-        for row in (*pod["volumes"], *({"name": row["metadata"]["name"]} for row in whole["volumeClaimTemplates"]))
-    }
-    assert {row["name"] for row in bridge["volumeMounts"]} <= known
+    claims = {row["metadata"]["name"] for row in whole["volumeClaimTemplates"]}
+    assert {row["name"] for row in bridge["volumeMounts"]} <= claims | {row["name"] for row in pod["volumes"]}
 
     for key, value in yaml.safe_load((ROOT / "deploy/kubernetes/secret.yaml").read_text())["stringData"].items():
         monkeypatch.setenv(key, value)
@@ -120,6 +125,51 @@ def test_kubernetes_with_a_bridge_adds_a_container(monkeypatch: pytest.MonkeyPat
     config = load_bridge(file)
     assert isinstance(config, BridgeFile)
     assert config.bridge.port == bridge["ports"][0]["containerPort"]
+
+
+def _manifests() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in sorted((ROOT / "deploy").glob("kubernetes*/*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            yield path.relative_to(ROOT / "deploy").as_posix(), document
+
+
+def test_a_changed_configuration_reaches_its_pod() -> None:
+    """As it does not through `subPath`: a folder is mounted, and what runs reads the file in it."""
+    seen = 0
+    for name, document in _manifests():
+        pod = document.get("spec", {}).get("template", {}).get("spec", {})
+        for container in (*pod.get("containers", ()), *pod.get("initContainers", ())):
+            mounts = {row["mountPath"]: row for row in container["volumeMounts"]}
+            assert not [row for row in mounts.values() if "subPath" in row], name
+            words = " ".join((*container.get("command", ()), *container.get("args", ())))
+            (file,) = re.findall(r"-c (/etc\S+/(?:config|bridge).yaml)", words)
+            assert str(Path(file).parent) in mounts, name
+            seen += 1
+    assert seen > 4
+
+
+def test_placeholders_of_manifests_are_refused(tmp_path: Path) -> None:
+    """Whoever applies them as they are gets one line, and no daemon that everybody may operate."""
+    secrets = [document for _, document in _manifests() if document["kind"] == "Secret"]
+    tokens = [secret["stringData"]["LOOKOUT_TOKEN"] for secret in secrets]
+    assert len(tokens) > 1
+    for token in tokens:
+        with pytest.raises(ConfigError, match=r"the placeholder of an example.*openssl rand"):
+            read_tokens(HttpConfig(token=Secret(token)))
+    file = tmp_path / "token"
+    file.write_text(f"{tokens[0].upper()}\n")
+    with pytest.raises(ConfigError, match="the placeholder of an example"):
+        read_tokens(HttpConfig(tokens=[TokenConfig("screen", token_file=file)]))
+
+
+def test_what_has_ended_is_started_again() -> None:
+    """In compose, and in each `docker run` that goes on."""
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert {name: row.get("restart") for name, row in services.items()} == dict.fromkeys(services, "unless-stopped")
+    written = "".join((ROOT / name).read_text() for name in ("Dockerfile", "docs/operations.md", "README.md"))
+    runs = re.findall(r"docker run .*", written)
+    assert runs
+    assert [line for line in runs if "--restart unless-stopped" not in line] == []
 
 
 def test_compose_has_a_configuration_for_each_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -172,9 +222,14 @@ def test_the_alert_for_lost_events_fires(tmp_path: Path, series: str, minute: in
     """Prometheus evaluates the rule over samples of a minute each."""
     labels = {"instance": "host:9105", "severity": "warning"}
     summary = "The journal of host:9105 loses events: its disk may be full or slow"
-    alerts = [{"exp_labels": labels, "exp_annotations": {"summary": summary}}] if fires else []
+    alerts = [_fired("LookoutLosesEvents", labels, summary)] if fires else []
     expected: dict[str, object] = {"eval_time": f"{minute}m", "alertname": "LookoutLosesEvents", "exp_alerts": alerts}
     _evaluate(tmp_path, {'lookout_journal_lost_events_total{instance="host:9105"}': series}, [expected])
+
+
+def _fired(alert: str, labels: dict[str, str], summary: str) -> dict[str, object]:
+    runbook = f"docs/runbooks.md#{alert.lower()}"
+    return {"exp_labels": labels, "exp_annotations": {"summary": summary, "runbook": runbook}}
 
 
 def _evaluate(folder: Path, series: dict[str, str], expected: list[dict[str, object]]) -> None:
@@ -205,11 +260,11 @@ def test_the_alerts_of_recordings_fire(tmp_path: Path) -> None:
         ),
         "LookoutRecordsWithGaps": (
             5, 7, {"store": "main", "source": "door", "cause": "disk_slow", "severity": "warning"},
-            "Seconds of door are not in main: disk_slow",
+            "Seconds of door are not in main of : disk_slow",
         ),
         "LookoutStoreRunsFull": (
             18, 21, {"store": "main", "severity": "warning"},
-            "The disk of main has less than min_free_gib: what fills it is no recording, or locked",
+            "The disk of main at  has less than min_free_gib: what fills it is no recording, or locked",
         ),
     }  # fmt: skip
     _evaluate(tmp_path, series, _before_and_after(found))
@@ -238,10 +293,10 @@ def test_the_alerts_of_the_bridge_fire(tmp_path: Path) -> None:
         ),
         "LookoutBridgeTargetIsAway": (
             8, 11, {"target": "home", "type": "mqtt", "severity": "warning"},
-            "home cannot be told anything: its records wait, and the log says why",
+            "home cannot be told anything by : its records wait, and the log says why",
         ),
         "LookoutBridgeIsLate": (
-            24, 26, {"target": "home", "severity": "warning"}, "A record waits for home for 21m 0s",
+            24, 26, {"target": "home", "severity": "warning"}, "At  a record waits for home for 21m 0s",
         ),
         "LookoutBridgeSpoolGrows": (
             20, 23, {"instance": "b", "severity": "warning"},
@@ -253,11 +308,11 @@ def test_the_alerts_of_the_bridge_fire(tmp_path: Path) -> None:
         ),
         "LookoutBridgeDrops": (
             8, 12, {"target": "hook", "cause": "refused", "severity": "warning"},
-            "Records for hook are dropped: refused",
+            " drops records for hook: refused",
         ),
         "LookoutBridgeLosesEvents": (
             8, 12, {"daemon": "hall", "severity": "warning"},
-            "Events of hall are lost: they did not come, and no journal has them",
+            " has lost events of hall: they did not come, and no journal has them",
         ),
         "LookoutBridgeHearsNothing": (
             10, 13, {"daemon": "hall", "instance": "b", "severity": "warning"},
@@ -271,7 +326,7 @@ def _before_and_after(found: dict[str, tuple[int, int, dict[str, str], str]]) ->
     """Of each alert: a minute at which it does not fire, one at which it does, its labels and its summary."""
     expected: list[dict[str, object]] = []
     for name, (before, after, labels, summary) in found.items():
-        alert = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
+        alert = _fired(name, labels, summary)
         expected.append({"eval_time": f"{before}m", "alertname": name, "exp_alerts": []})
         expected.append({"eval_time": f"{after}m", "alertname": name, "exp_alerts": [alert]})
     return expected
@@ -356,7 +411,7 @@ def test_an_alert_fires_for_what_is_missing(
     tmp_path: Path, alert: str, series: dict[str, str], before: int, after: int, labels: dict[str, str], summary: str
 ) -> None:
     """Not before its time; and not for others of which nothing is missing."""
-    fired = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
+    fired = _fired(alert, labels, summary)
     _evaluate(
         tmp_path,
         series,
@@ -365,6 +420,54 @@ def test_an_alert_fires_for_what_is_missing(
             {"eval_time": f"{after}m", "alertname": alert, "exp_alerts": [fired]},
         ],
     )
+
+
+def test_an_alert_names_the_daemon_and_fires_for_it_alone(tmp_path: Path) -> None:
+    """One of two daemons loses frames and is late. Together they would be under the limits."""
+    series: dict[str, str] = {}
+    for instance, dropped, late in (("a", "0+60x40", "0x40"), ("b", "0x40", "0+5000x40")):
+        own = f'job="lookout", instance="{instance}"'
+        series[f'lookout_frames_captured_total{{{own}, source="door"}}'] = (
+            "0+600x40" if instance == "a" else "0+60000x40"
+        )
+        series[f'lookout_frames_dropped_total{{{own}, source="door", cause="superseded"}}'] = dropped
+        for bound, count in (("0.1", late), ("1", "0+5000x40"), ("+Inf", "0+5000x40")):
+            series[f'lookout_stage_seconds_bucket{{{own}, stage="total", le="{bound}"}}'] = count
+    labels = {"job": "lookout", "instance": "a", "severity": "warning"}
+    found = {
+        "LookoutLosesFrames": (9, 20, labels, "a drops 1 frames/s, more than 5 %: lookout check says what is full"),
+        "LookoutIsLate": (4, 20, labels, "At a p99 from captured to sent is 991ms"),
+    }
+    _evaluate(tmp_path, series, _before_and_after(found))
+
+
+def _alerts() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    """Under a heading of its name; each says what is seen, where to look, and what to do."""
+    pages = re.split(r"^### ", (ROOT / "docs/runbooks.md").read_text(), flags=re.M)[1:]
+    written = {page.partition("\n")[0]: page for page in pages}
+    assert sorted(written) == sorted(alert["alert"] for alert in _alerts())
+    for alert in _alerts():
+        assert alert["annotations"]["runbook"] == f"docs/runbooks.md#{alert['alert'].lower()}"
+        page = written[alert["alert"]]
+        assert [word for word in ("Means", "Look", "Do") if f"**{word}.**" not in page] == [], alert["alert"]
+
+
+def test_an_alert_says_where() -> None:
+    """By its instance; those of a fleet by their job. What is not there can be named by no label."""
+    nameless = {"LookoutIsNotWatched", "LookoutsAreFewer", "LookoutBridgesAreFewer"}
+    silent = [
+        alert["alert"]
+        for alert in _alerts()
+        if not re.search(r"\$labels\.(instance|job)", alert["annotations"]["summary"])
+    ]
+    assert set(silent) == nameless
+    summed = [alert["alert"] for alert in _alerts() if re.search(r"\b(sum|max|count|avg)\(", alert["expr"])]
+    assert set(summed) <= nameless  # no sum over all that Prometheus has
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
@@ -398,7 +501,8 @@ def test_a_lock_file_has_one_version_for_each_python(name: str, python: str) -> 
 def test_installed_and_removed(tmp_path: Path) -> None:
     """A configuration that is there stays."""
     for _ in range(2):
-        quiet = ["make", "--silent", "-C", str(ROOT), f"DESTDIR={tmp_path}", f"PYTHON={sys.executable}"]
+        own = [f"DESTDIR={tmp_path}", f"PYTHON={sys.executable}", f"MANUAL_PYTHON={sys.executable}"]
+        quiet = ["make", "--silent", "-C", str(ROOT), *own]
         dry = subprocess.run([*quiet, "--dry-run", "install"], check=True, capture_output=True, text=True).stdout
         script = "\n".join(line for line in dry.splitlines() if "pip install" not in line and "-m venv" not in line)
         subprocess.run(["sh", "-ec", script], check=True, capture_output=True, cwd=ROOT)
@@ -419,22 +523,6 @@ def test_installed_and_removed(tmp_path: Path) -> None:
         assert left == {"etc/lookout/config.yaml", "etc/lookout/environment", "etc/lookout/models/demo.onnx"}
         assert config.read_text() == "sources: mine"
         config.unlink()
-
-
-@pytest.mark.slow
-def test_a_package_runs_where_it_will_lie(tmp_path: Path) -> None:
-    """For packagers, whose DESTDIR may be written in any way: nothing installed names it."""
-    destination = f"{os.path.relpath(tmp_path, ROOT)}/"
-    command = ["make", "--silent", "-C", str(ROOT), f"DESTDIR={destination}", f"PYTHON={sys.executable}", "install"]
-    alone = {**os.environ, "PIP_NO_DEPS": "1", "PIP_NO_COMPILE": "1"}
-    subprocess.run(command, check=True, capture_output=True, env=alone)
-    home = tmp_path / "opt/lookout"
-    assert (home / "bin/lookout").read_text().startswith("#!/opt/lookout/bin/python")
-    assert "/opt/lookout" in (home / "pyvenv.cfg").read_text()
-    scripts = [path for path in (home / "bin").iterdir() if path.is_file() and not path.is_symlink()]
-    assert [path.name for path in [*scripts, home / "pyvenv.cfg"] if str(tmp_path) in path.read_text()] == []
-    (licences,) = (home / "lib").glob("python*/site-packages/lookoutd-*.dist-info/licenses")
-    assert {path.name for path in licences.iterdir()} == {"LICENSE", "THIRD_PARTY.md"}
 
 
 def test_the_ten_lines_of_the_wire_document_work(tmp_path: Path) -> None:

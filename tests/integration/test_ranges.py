@@ -64,7 +64,7 @@ def test_what_is_wrong_is_one_line(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "LOOKOUT_NVTX is 1, but nvtx does not load" in error
-    assert "pip install '.[nvtx]'" in error
+    assert "pip install 'lookoutd[nvtx]'" in error
     monkeypatch.setenv("LOOKOUT_NVTX", "yes")
     with pytest.raises(DetectorError, match="LOOKOUT_NVTX is 'yes': set 1 for ranges of a profiler, or 0"):
         wanted_ranges()

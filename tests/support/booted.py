@@ -1,7 +1,7 @@
 """A real systemd, booted beside the machine's own by systemd-nspawn.
 
-Its root is this machine's, with an overlay in memory: everything that is installed in it is lost at the end. Mounts are
-in a namespace of its own. The network is this machine's.
+Its root is this machine's or another one, with an overlay in memory: everything that is installed in it is lost at the
+end. Mounts are in a namespace of its own. The network is this machine's, unless it is to have none.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MOUNT = """
 set -e
 mount -t tmpfs tmpfs "$0"
 mkdir "$0/upper" "$0/work" "$0/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/root"
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$0/upper,workdir=$0/work" "$0/root"
 rm -f "$0/root/etc/machine-id"
 touch "$0/root/etc/machine-id"
-exec systemd-nspawn --quiet --register=no --keep-unit --directory="$0/root" --machine="lookout-$$" --boot \
+exec systemd-nspawn $2 --quiet --register=no --keep-unit --directory="$0/root" --machine="lookout-$$" --boot \
   --console=pipe systemd.unit=basic.target
 """
 
@@ -45,10 +45,14 @@ class Booted:
 
     Args:
         folder: an empty folder.
+        root: what lies under the overlay.
+        has_network: this machine's; else a loopback interface of its own, so that no port is taken.
     """
 
-    def __init__(self, folder: Path) -> None:
-        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _MOUNT, str(folder)]
+    def __init__(self, folder: Path, root: Path = Path("/"), has_network: bool = True) -> None:
+        self._namespaces = ["--mount", "--uts", "--ipc", "--pid", "--cgroup", *([] if has_network else ["--net"])]
+        words = [str(folder), str(root), "" if has_network else "--private-network"]
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _MOUNT, *words]
         self._nspawn = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         self._process: psutil.Process | None = None
         try:
@@ -78,7 +82,7 @@ class Booted:
             AssertionError: the program failed, and `check` is set.
         """
         assert self._process is not None
-        enter = ["nsenter", "--target", str(self._process.pid), "--mount", "--uts", "--ipc", "--pid", "--cgroup"]
+        enter = ["nsenter", "--target", str(self._process.pid), *self._namespaces]
         done = subprocess.run([*enter, *command], capture_output=True, text=True, check=False, timeout=600)
         assert not check or done.returncode == 0, f"{' '.join(command)} failed: {done.stdout}{done.stderr}"
         return done.stdout

@@ -328,7 +328,7 @@ def calibrate(
         from daemon.commands.calibrate import FrameSelection
         from daemon.commands.calibrate import calibrate as run_calibrate
     except ImportError as error:
-        raise LookoutError(f"{error.name} is not installed: pip install '.[calibrate]'") from error
+        raise LookoutError(f"{error.name} is not installed: pip install 'lookoutd[calibrate]'") from error
     from daemon.config.root import LogConfig
     from daemon.log import logging
     from detectors.factory import Backend

@@ -128,7 +128,7 @@ def compare(model: Path, picture: Path | None, tolerance: float, everything: boo
     try:
         from daemon.commands.engine_comparison import compare as run_compare
     except ImportError as error:
-        raise LookoutError(f"{error.name} is not installed: pip install '.[calibrate]'") from error
+        raise LookoutError(f"{error.name} is not installed: pip install 'lookoutd[calibrate]'") from error
     from daemon.config.root import LogConfig
     from daemon.log import logging
     from detectors.port import Options

@@ -59,7 +59,7 @@ def check_plots() -> None:
         LookoutError: it is missing.
     """
     if find_spec("matplotlib") is None:
-        raise LookoutError("reports need matplotlib: pip install '.[bench]'")
+        raise LookoutError("reports need matplotlib: pip install 'lookoutd[bench]'")
 
 
 def check_pages() -> None:
@@ -90,7 +90,7 @@ def _template(name: str):  # type: ignore[no-untyped-def]
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ImportError as error:
-        raise LookoutError("reports need jinja2: pip install '.[bench]'") from error
+        raise LookoutError("reports need jinja2: pip install 'lookoutd[bench]'") from error
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
         loader=loader, undefined=StrictUndefined, autoescape=name.endswith("html"), trim_blocks=True, lstrip_blocks=True

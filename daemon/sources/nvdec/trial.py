@@ -53,7 +53,7 @@ def _main(device: int) -> int:
 
         engines = Engines(device)
     except ImportError as error:
-        sys.stderr.write(f"{error}; pip install '.[gpu]'\n")
+        sys.stderr.write(f"{error}; pip install 'lookoutd[gpu]'\n")
         return 1
     except OSError as error:
         message = f"NVIDIA's decoder does not load: {error}; it comes with the driver, and a container has it where"
