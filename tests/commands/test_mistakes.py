@@ -55,8 +55,8 @@ def test_cameras_of_the_machine_are_shown_without_the_client_of_the_others(
     assert invoke(["cameras"]) == 0
     shown = capsys.readouterr()
     assert "/dev/video0" in shown.out
-    assert shown.err == "those of this machine alone: ONVIF cameras need another package: pip install 'lookoutd[onvif]'; or " \
-                        "use --usb\n"  # fmt: skip
+    remedy = "pip install 'lookoutd[onvif]'; or use --usb"
+    assert shown.err == f"those of this machine alone: ONVIF cameras need another package: {remedy}\n"
     assert "need another package" in _refused(["cameras", "--at", "192.0.2.7"], capsys)
     monkeypatch.setattr(cameras, "usb_cameras", list)
     assert "need another package" in _refused(["cameras"], capsys)
