@@ -6,7 +6,6 @@ A fleet's coordinator is asked by the daemon's package, which says so by an entr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import Protocol
 
 from lookout.errors import ConfigError
@@ -57,6 +56,8 @@ def follow(address: str) -> MemberEndpoints:
     Raises:
         ConfigError: nobody here can follow it, or the address is none.
     """
+    from importlib.metadata import entry_points  # slow, and few follow a fleet
+
     found = [*entry_points(group=_GROUP)]
     if not found:
         raise ConfigError(f"{_NEEDS}: pip install lookoutd")

@@ -7,15 +7,19 @@ from importlib.metadata import packages_distributions
 
 
 def main() -> None:
-    """Run a command, or say in one line that the daemon's package is another's."""
+    """Run a command, or say in one line that the daemon's package is another's, or that the client's is not there."""
     try:
         from daemon import __version__  # noqa: F401 - which another's has not
         from daemon.__main__ import main as run
-    except ImportError:
-        if not (others := _others()):
+    except ImportError as error:
+        if others := _others():
+            remedy = "install Lookout in an environment of its own, such as `python3 -m venv lookout`"
+            sys.stderr.write(f"lookout: {' and '.join(others)} has a package `daemon`, too: {remedy}\n")
+        elif (error.name or "").partition(".")[0] == "lookout":
+            remedy = "install lookout-client of the same version as lookoutd"
+            sys.stderr.write(f"lookout: the package `lookout` is not there, or is another's ({error}): {remedy}\n")
+        else:
             raise
-        remedy = "install Lookout in an environment of its own, such as `python3 -m venv lookout`"
-        sys.stderr.write(f"lookout: {' and '.join(others)} has a package `daemon`, too: {remedy}\n")
         sys.exit(2)
     run()
 

@@ -36,6 +36,16 @@ def test_a_subscriber_needs_nothing_of_the_daemon() -> None:
     assert (found.stdout, found.stderr) == ("door\n", "")
 
 
+def test_a_client_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """The daemon's distribution asks for it, and pip may be told to leave it out."""
+    (tmp_path / "lookout.py").touch()  # found first
+    found = _python("-m", "lookoutd", "check", path=tmp_path)
+    assert found.returncode == 2
+    (line,) = found.stderr.splitlines()
+    assert "No module named 'lookout." in line
+    assert "install lookout-client" in line
+
+
 def test_another_package_of_the_daemons_name_is_named(tmp_path: Path) -> None:
     """python-daemon installs a package `daemon`, which may be found first."""
     (tmp_path / "daemon").mkdir()
