@@ -96,10 +96,4 @@ window.drawDay = async (path, count) => {
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 };
-window.follow = (path) => {
-  const link = Object.assign(document.createElement("a"), { href: path });
-  document.body.append(link);
-  link.click();
-  link.remove();
-};
 0;

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from tests.dashboard.past_world import PastWorld
 
 pytestmark = [pytest.mark.needs("chromium", "playwright", "ffmpeg"), pytest.mark.slow(7)]
-SCRIPT = Path(__file__).with_name("past.js").read_text()
+FOLLOW = Path(__file__).with_name("follow.js").read_text()
+SCRIPT = FOLLOW + Path(__file__).with_name("past.js").read_text()
 DOOR = "/recordings/here/door"
 PICTURE = SECOND // 25
 PLAYED = f"{DOOR}?at={{at}}&zoom=200"
