@@ -234,12 +234,22 @@ def test_what_is_no_daemon_has_no_status(
     assert (code, told.count("\n")) == (2, 1), told
 
 
-def test_a_bridge_that_does_not_answer_is_a_trouble(tmp_path: Path, said: Any) -> None:
-    port = free_port()
-    with Served(tmp_path, bridge={"port": port}, model={"path": str(DEMO_MODEL), "backend": "fake"}) as served:
-        code, text = said("status", "-c", served.lookout.config, "--json")
-        (trouble,) = json.loads(text)["troubles"]
-        assert (code, trouble["what"], f":{port} does not answer" in trouble["reason"]) == (1, "bridge", True)
+def test_a_store_and_a_bridge_that_do_not_work_are_troubles(tmp_path: Path, said: Any) -> None:
+    port, disk = free_port(), tmp_path / "disk"
+    disk.touch()
+    record = {"stores": {"disk": {"path": str(disk)}}}
+    with Served(tmp_path, bridge={"port": port}, record=record) as served:
+        found: list[dict[str, Any]] = []
+
+        def troubles() -> dict[str, str]:
+            code, text = said("status", "-c", served.lookout.config, "--json")
+            found[:] = [json.loads(text)]
+            assert code == 1
+            return {row["what"]: row["reason"] for row in found[0]["troubles"]}
+
+        wait_until(lambda: "Not a directory" in troubles().get("store disk", ""), "the store has told why")
+        assert f":{port} does not answer" in troubles()["bridge"]
+        assert found[0]["daemon"]["stores"][0]["cause"] is not None
         assert served.lookout.stop() == 0
 
 
