@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from functools import singledispatch
+from functools import cache, singledispatch
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +38,12 @@ def read_yaml(text: str, loader: type[yaml.SafeLoader]) -> object:
         raise ConfigError(f"not YAML: {_message_of(error)}") from error
 
 
+@cache
+def _info(kind: Any) -> inspect.Type:
+    """`inspect.type_info`, which takes milliseconds."""
+    return inspect.type_info(kind)
+
+
 def convert(raw: object, kind: Any, hook: Any, where: str = "") -> Any:
     """Convert a value to a type, by msgspec.
 
@@ -52,7 +58,7 @@ def convert(raw: object, kind: Any, hook: Any, where: str = "") -> Any:
     try:
         return msgspec.convert(raw, kind, dec_hook=hook)
     except msgspec.ValidationError as error:
-        raise ConfigError(_explain(str(error), raw, inspect.type_info(kind), where)) from error
+        raise ConfigError(_explain(str(error), raw, _info(kind), where)) from error
 
 
 def mistakes_of(raw: object, kind: Any, hook: Any, where: str = "") -> tuple[list[str], Any]:
@@ -66,7 +72,7 @@ def mistakes_of(raw: object, kind: Any, hook: Any, where: str = "") -> tuple[lis
         A line for each, as `convert` would say it, and the value without its unknown keys; None if it has other
         mistakes.
     """
-    found, info, rest = [*_not_convertible(raw, where)], inspect.type_info(kind), deepcopy(raw)
+    found, info, rest = [*_not_convertible(raw, where)], _info(kind), deepcopy(raw)
     gone: set[tuple[str, str]] = set()  # paths and keys that were taken away here
     is_usable = not found
     while len(found) < _MOST:
@@ -90,7 +96,7 @@ def mistakes_of(raw: object, kind: Any, hook: Any, where: str = "") -> tuple[lis
 
 def unknown_keys(raw: Mapping[str, object], kind: Any) -> Iterator[str]:
     """A line for each key that a struct does not have."""
-    info = inspect.type_info(kind)
+    info = _info(kind)
     for key in [key for key in raw if key not in kind.__struct_fields__]:
         yield _unknown_key(str(key), info)
 
@@ -109,12 +115,12 @@ def strings(value: object, path: str = "") -> Iterator[tuple[str, str]]:
 
 def is_secret(path: str, raw: object, kind: Any) -> bool:
     """Whether the type of the value at this path holds a secret."""
-    return _holds_secret(_at(path, raw, inspect.type_info(kind))[1])
+    return _holds_secret(_at(path, raw, _info(kind))[1])
 
 
 def is_path(path: str, raw: object, kind: Any) -> bool:
     """Whether the type of the value at this path is that of a path, or of what may be one."""
-    wanted = _at(path, raw, inspect.type_info(kind))[1]
+    wanted = _at(path, raw, _info(kind))[1]
     return isinstance(wanted, inspect.CustomType) and issubclass(wanted.cls, Path | Url)
 
 

@@ -180,6 +180,7 @@ def test_a_full_disk_costs_pictures_and_nothing_else(folder: Path, clock: Manual
         ids = _fill(rig, 3)
         assert [_picture(rig, id) for id in ids] == [None] * 3
         assert rig.snapshots.lost == 3
+        assert "MiB of the disk are free; so far 3 are lost" in str(rig.snapshots.trouble)
         assert rig.events.counts()[0].totals[0].count == 3
     (line,) = lines
     assert "MiB of the disk are free" in line["reason"]

@@ -356,6 +356,7 @@ def test_the_description_is_true(served: Served) -> None:
             expected = {503, 504} if operation.path.endswith("snapshot.jpg") else set()
             assert answer.status_code < 500 or answer.status_code in expected, (operation.path, answer.status_code)
     assert seen > 50
+    assert served.client.put("/api/v1/log", json={"level": "info"}).json() == {"level": "info"}  # others read lines
     for row in served.client.get("/api/v1/sources").json():
         if not row["config"]["id"].startswith("street-"):
             assert served.client.delete(f"/api/v1/sources/{row['config']['id']}").status_code == 204
