@@ -40,6 +40,7 @@ HOME_DIR := $(DESTDIR)/opt/lookout
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)/etc/systemd/system
 BIN_DIR := $(DESTDIR)/usr/local/bin
+SHARE_DIR := $(DESTDIR)/usr/local/share
 DOC_DIR := $(DESTDIR)/usr/share/doc/lookout
 ROTATED := $(DESTDIR)/etc/logrotate.d/lookout
 
@@ -139,6 +140,8 @@ install:
 	@install -d -m 755 $(HOME_DIR) $(ETC_DIR)/models $(UNIT_DIR) $(BIN_DIR) $(DOC_DIR)/docs $(dir $(ROTATED))
 	@[ -x $(HOME_DIR)/bin/python ] || $(PYTHON) -m venv $(HOME_DIR)
 	@$(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade '.[$(EXTRAS)]'
+	@$(HOME_DIR)/bin/python -B -m tests.manual $(SHARE_DIR) 2>/dev/null || \
+	  echo "No man pages: they are made with the packages that Lookout needs: python -m tests.manual $(SHARE_DIR)"
 	@[ -z "$(DESTDIR)" ] || grep -rlIF "$(HOME_DIR)" $(HOME_DIR)/bin $(HOME_DIR)/pyvenv.cfg | \
 	  xargs -r sed -i "s|$(HOME_DIR)|/opt/lookout|g"  # where it will lie
 	@install -m 644 models/demo.onnx $(ETC_DIR)/models/
@@ -159,6 +162,9 @@ uninstall:
 	  $(UNIT_DIR)/lookout-bridge.service
 	@[ "$$(readlink $(BIN_DIR)/lookout)" != /opt/lookout/bin/lookout ] || rm $(BIN_DIR)/lookout
 	@rm -rf $(HOME_DIR) $(DOC_DIR)
+	@rm -f $(SHARE_DIR)/man/man1/lookout.1 $(SHARE_DIR)/man/man5/lookout.yaml.5 \
+	  $(SHARE_DIR)/bash-completion/completions/lookout $(SHARE_DIR)/zsh/site-functions/_lookout \
+	  $(SHARE_DIR)/fish/vendor_completions.d/lookout.fish
 	@! cmp -s deploy/logrotate.conf $(ROTATED) || rm $(ROTATED)
 	@[ -n "$(DESTDIR)" ] || systemctl daemon-reload || true
 	@echo "Removed. $(ETC_DIR) and /var/lib/lookout, /var/cache/lookout, /var/log/lookout are yours to keep or delete."
