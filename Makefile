@@ -57,9 +57,8 @@ ROTATED := $(DESTDIR)/etc/logrotate.d/lookout
 SERVICES := lookout.service lookout@.service lookout-dashboard.service lookout-bridge.service
 # Man pages and completions are written by a Python that has what Lookout needs.
 MANUAL_PYTHON ?= $(HOME_DIR)/bin/python
-MANUAL := $(wildcard tests/manual tests/manual.py)
 WRITTEN := man/man1/lookout.1 man/man5/lookout.yaml.5 bash-completion/completions/lookout \
-  zsh/vendor-completions/_lookout fish/vendor_completions.d/lookout.fish
+  zsh/site-functions/_lookout fish/vendor_completions.d/lookout.fish
 # make deb: DEB_LOCK= and PIP_NO_DEPS=1 for a small one that cannot run, DEB_ARGS=--compression=none for a quick one
 DEB_DIR ?= build/deb
 DEB_LOCK ?= requirements/cpu.lock
@@ -173,7 +172,8 @@ install:
 	@ln -sfn $(APP)/bin/lookout $(BIN_DIR)/lookout
 	@install -m 644 README.md CHANGELOG.md LICENSE THIRD_PARTY.md $(DOC_DIR)/
 	@install -m 644 docs/*.md $(DOC_DIR)/docs/
-	@[ -z "$(MANUAL)" ] || PYTHONDONTWRITEBYTECODE=1 $(MANUAL_PYTHON) -m tests.manual $(SHARE_DIR)
+	@$(MANUAL_PYTHON) -B -m tests.manual $(SHARE_DIR) 2>/dev/null || \
+	  echo "No man pages: they are made with the packages that Lookout needs: python -m tests.manual $(SHARE_DIR)"
 	@[ -e $(ROTATED) ] || install -m 644 deploy/logrotate.conf $(ROTATED)
 	@[ -n "$(DESTDIR)" ] || systemctl daemon-reload || true
 	@echo "Installed. Edit $(ETC_DIR)/config.yaml, then: systemctl enable --now lookout"

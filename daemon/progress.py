@@ -61,7 +61,7 @@ class Progress:
 
     @property
     def words(self) -> str:
-        """What is done, how fast, and how long the rest takes."""
+        """How much is done, how fast, and how long the rest takes."""
         (began, before), now = self._began or (0, 0.0), self._clock.monotonic_ns()
         parts = [f"{self._done:,.0f} of {self._total:,.0f} {self._unit}" if self._total else "working"]
         if not self._total and self._done:

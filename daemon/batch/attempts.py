@@ -161,7 +161,7 @@ class Reader:
 
 
 def _length_ns(path: Path) -> int:
-    """What a recording says of its length; 0 if it says nothing, or is none."""
+    """The length that a recording tells; 0 if it tells none, or is none."""
     import av
 
     try:

@@ -30,7 +30,7 @@ _ANSWER_TIMEOUT_S = 20.0  # for all requests to one camera; parsing the protocol
 
 
 class NoClientError(LookoutError):
-    """What asks cameras of the network is not installed."""
+    """The client of cameras in the network is not installed."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import msgspec
 from daemon.clock import Clock, SystemClock, local_text
 from daemon.config.load import load
 from daemon.errors import ConfigError
+from daemon.progress import progress
 from daemon.recording.evidence.background import Background, digests_of, model_files, settings_of
 from daemon.recording.evidence.check import Checked, Finding, check_folder
 from daemon.recording.evidence.content import EvidenceOrder
@@ -45,7 +46,8 @@ def export_evidence(
     begin, end = times
     order = EvidenceOrder(source, begin, end, (clock or SystemClock()).utc_ns(), by, background_of(config, source), key)
     try:
-        return write_folder(store, index, order, out)
+        with progress("export", "MB") as shown:
+            return write_folder(store, index, order, out, shown.tell)
     except KeyboardInterrupt:
         click.echo(f"interrupted: there is no {out}", err=True)
         raise

@@ -10,6 +10,7 @@ from typing import Any
 import av
 import cv2
 import numpy as np
+from av.video.stream import VideoStream
 
 from daemon.errors import LookoutError
 from daemon.pipeline.drawing import Picture
@@ -48,7 +49,7 @@ class VideoFile:
     def __init__(self, path: Path) -> None:
         self.path, self.frames, self.last = path, 0, -1
         self._output: Any = None
-        self._stream: Any = None
+        self._stream: VideoStream | None = None
 
     def add(self, picture: Picture, ticks: int) -> None:
         """Add a picture (height, width, 3), BGR. A time that is not behind that of the one before becomes so.
@@ -56,15 +57,14 @@ class VideoFile:
         Raises:
             OSError: the file cannot be written.
         """
-        if self._output is None:
-            self._open(picture)
-        size = (self._stream.width, self._stream.height)
+        stream = self._stream or self._open(picture)
+        size = (stream.width, stream.height)
         if (picture.shape[1], picture.shape[0]) != size:
             picture = np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), np.uint8)
         frame = av.VideoFrame.from_ndarray(picture, format="bgr24")
         self.last = max(ticks, self.last + 1)
         frame.pts, frame.time_base = self.last, Fraction(1, TICKS_S)
-        self._output.mux(self._stream.encode(frame))
+        self._output.mux(stream.encode(frame))
         self.frames += 1
 
     def close(self) -> None:
@@ -79,15 +79,18 @@ class VideoFile:
                 self.path.unlink(missing_ok=True)
             return
         try:
-            output.mux(self._stream.encode(None))
+            if self._stream is not None:
+                output.mux(self._stream.encode(None))
         finally:
             output.close()
 
-    def _open(self, picture: Picture) -> None:
+    def _open(self, picture: Picture) -> VideoStream:
         high, wide = picture.shape[:2]
         self._output = av.open(str(self.path), "w", format="mp4", options=_OPTIONS)
         coder = next(name for name in _CODERS if name in av.codecs_available)
-        self._stream = self._output.add_stream(coder, options=_SETTINGS.get(coder, {}))
-        self._stream.width, self._stream.height = wide - wide % 2 or 2, high - high % 2 or 2  # of halved colours
-        self._stream.pix_fmt = "yuv420p"
-        self._stream.codec_context.time_base = Fraction(1, TICKS_S)
+        stream: VideoStream = self._output.add_stream(coder, options=_SETTINGS.get(coder, {}))
+        stream.width, stream.height = wide - wide % 2 or 2, high - high % 2 or 2  # of halved colours
+        stream.pix_fmt = "yuv420p"
+        stream.codec_context.time_base = Fraction(1, TICKS_S)
+        self._stream = stream
+        return stream

@@ -106,6 +106,7 @@ _CASES: dict[str, Sequence[object]] = {
     "run model": ("run", "{clip}", "--model", _PATH),
     "run labels": ("run", "{clip}", "--model", DEMO_MODEL, "--labels", _PATH),
     "run save": ("run", "{clip}", "--model", DEMO_MODEL, "--save", _PATH),
+    "run video": ("run", "{clip}", "--model", DEMO_MODEL, "--save-video", _PATH),
     "init sources": ("init", _PATH, "--model", DEMO_MODEL, "--out", "{folder}/new.yaml"),
     "init model": ("init", "{clip}", "--model", _PATH, "--out", "{folder}/new.yaml"),
     "init labels": ("init", "{clip}", "--model", DEMO_MODEL, "--labels", _PATH, "--out", "{folder}/new.yaml"),

@@ -14,7 +14,7 @@ from tests.manual.config_page import config_page
 
 _COMPLETIONS = {
     "bash": "bash-completion/completions/lookout",
-    "zsh": "zsh/vendor-completions/_lookout",
+    "zsh": "zsh/site-functions/_lookout",
     "fish": "fish/vendor_completions.d/lookout.fish",
 }
 
@@ -28,9 +28,12 @@ def files() -> dict[str, str]:
 
 
 def write(folder: Path) -> None:
+    """Debian's zsh looks into a folder of its own for what packages bring, which is not in /usr/local."""
+    own = "vendor-completions" if folder.absolute().parent.name == "usr" else "site-functions"
     for name, text in files().items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        path = folder / name.replace("site-functions", own)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

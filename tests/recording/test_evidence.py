@@ -47,7 +47,10 @@ def test_recordings_are_sound_also_while_they_are_written(
     begun(store, clip(clips, "h264"), at=60 * SECOND)
     assert claim(store, files[1].path, files[1].begin, files[1].end) is not None
     Retention(store, index, Rules(max_bytes=files[2].size + 1, continuous_ns=SECOND, events_ns=SECOND)).make_room(1)
-    done = verify(store, index)
+    told = list[tuple[float, float]]()
+    done = verify(store, index, tell=lambda *row: told.append(row))
+    assert told == [(number, len(told)) for number in range(len(told))]
+    assert len(told) == done.files
     assert (done.files, done.fragments, done.problems) == (2, 4, [])
 
 
@@ -116,8 +119,12 @@ def test_an_export_plays_and_has_each_picture_once(
     """Files that follow at once are one piece; behind a gap it goes on at once, and says so."""
     out = tmp_path / "out.mp4"
     first, last = files[0].begin, files[2].end
-    done = export(store, index, "door", first + SECOND + SECOND // 2, last - SECOND - SECOND // 2, out)
+    told = list[tuple[float, float]]()
+    times = first + SECOND + SECOND // 2, last - SECOND - SECOND // 2
+    done = export(store, index, "door", *times, out, lambda *row: told.append(row))
     rows = played(out)
+    assert [total for _, total in told] == [(times[1] - times[0]) / SECOND] * len(files)
+    assert told == sorted(told)
     originals = [row for facts in files for row in played(store.path / facts.path)]
     assert [row[3] for row in rows] == [row[3] for row in originals[15 : 15 + len(rows)]]
     assert len(rows) == done.packets

@@ -104,8 +104,10 @@ def test_an_index_that_is_lost_while_recording_is_the_same_again(store: Store, i
     with closing(IndexReader(store)) as reader:
         os.unlink(store.path / NAME)
         with closing(Index(store)) as other:
-            done = rebuild(store, other)
+            told = list[tuple[float, float]]()
+            done = rebuild(store, other, lambda *row: told.append(row))
             assert (done.added, done.problems) == (6, {})
+            assert told == [(number, 6) for number in range(6)]
             assert _dump(other) == before == _dump(reader)
         facts = file.close("minute", file.fragments[-1].end)
         index.add_file(facts, file.head.gaps)

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from daemon.errors import LookoutError
+from daemon.progress import Tell
 from daemon.recording.evidence.content import Evidence, EvidenceOrder, Member
 from daemon.recording.evidence.manifest import Fault, MissingVideo
 from daemon.recording.index import IndexReader
@@ -45,8 +46,13 @@ class ExportedEvidence(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[Fault]
 
 
-def write_folder(store: Store, index: IndexReader, order: EvidenceOrder, out: Path) -> ExportedEvidence:
+def write_folder(
+    store: Store, index: IndexReader, order: EvidenceOrder, out: Path, tell: Tell | None = None
+) -> ExportedEvidence:
     """Write the evidence of a time to a folder that is not there yet.
+
+    Args:
+        tell: called after each file, with megabytes of about so many.
 
     Raises:
         LookoutError: nothing is recorded, the folder is there, somebody else makes it, or it cannot be written. No
@@ -56,10 +62,13 @@ def write_folder(store: Store, index: IndexReader, order: EvidenceOrder, out: Pa
     files = size = 0
     try:
         with _part(out) as part:
-            _check_room(part, sum(index.file_sizes(order.source, order.begin, order.end).values()))
+            expected = sum(index.file_sizes(order.source, order.begin, order.end).values())
+            _check_room(part, expected)
             for member in evidence.members():
                 _write(part, member)
                 files, size = files + 1, size + member.size
+                if tell is not None:
+                    tell(size / 1e6, max(size, expected) / 1e6)
             _sync_folders(part)
             _check_free(out)
             part.rename(out)
