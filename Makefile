@@ -38,13 +38,13 @@ DESTDIR ?=
 override DESTDIR := $(abspath $(DESTDIR))
 EXTRAS ?= http
 # A lock file whose versions and hashes are installed, instead of the newest packages of EXTRAS.
-LOCK ?=
+LOCK :=
 # Where it will lie: make deb says other places.
-APP ?= /opt/lookout
-UNITS ?= /etc/systemd/system
-BINARIES ?= /usr/local/bin
-SHARE ?= /usr/local/share
-CONFIG ?= config.yaml
+APP := /opt/lookout
+UNITS := /etc/systemd/system
+BINARIES := /usr/local/bin
+SHARE := /usr/local/share
+CONFIG := config.yaml
 HOME_DIR := $(DESTDIR)$(APP)
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)$(UNITS)
@@ -54,14 +54,14 @@ DOC_DIR := $(DESTDIR)/usr/share/doc/lookout
 ROTATED := $(DESTDIR)/etc/logrotate.d/lookout
 SERVICES := lookout.service lookout@.service lookout-dashboard.service lookout-bridge.service
 # Man pages and completions are written by a Python that has what Lookout needs.
-MANUAL_PYTHON ?= $(HOME_DIR)/bin/python
+MANUAL_PYTHON := $(HOME_DIR)/bin/python
 MANUAL := $(wildcard tests/manual tests/manual.py)
 WRITTEN := man/man1/lookout.1 man/man5/lookout.yaml.5 bash-completion/completions/lookout \
   zsh/vendor-completions/_lookout fish/vendor_completions.d/lookout.fish
 # make deb: DEB_LOCK= and PIP_NO_DEPS=1 for a small one that cannot run, DEB_ARGS=--compression=none for a quick one
-DEB_DIR ?= build/deb
-DEB_LOCK ?= requirements/cpu.lock
-DEB_ARGS ?=
+DEB_DIR := build/deb
+DEB_LOCK := requirements/cpu.lock
+DEB_ARGS :=
 
 .PHONY: demo page run bench test test-long test-oldest test-newest coverage speed lint format config schemas docs linkcheck soak deb image lock dist sbom install uninstall clean
 
