@@ -57,7 +57,7 @@ SERVICES := lookout.service lookout@.service lookout-dashboard.service lookout-b
 MANUAL_PYTHON := $(HOME_DIR)/bin/python
 MANUAL := $(wildcard tests/manual tests/manual.py)
 WRITTEN := man/man1/lookout.1 man/man5/lookout.yaml.5 bash-completion/completions/lookout \
-  zsh/vendor-completions/_lookout fish/vendor_completions.d/lookout.fish
+  zsh/vendor-completions/_lookout zsh/site-functions/_lookout fish/vendor_completions.d/lookout.fish
 # make deb: DEB_LOCK= and PIP_NO_DEPS=1 for a small one that cannot run, DEB_ARGS=--compression=none for a quick one
 DEB_DIR := build/deb
 DEB_LOCK := requirements/cpu.lock
@@ -170,7 +170,8 @@ install:
 	@ln -sfn $(APP)/bin/lookout $(BIN_DIR)/lookout
 	@install -m 644 README.md CHANGELOG.md LICENSE THIRD_PARTY.md $(DOC_DIR)/
 	@install -m 644 docs/*.md $(DOC_DIR)/docs/
-	@[ -z "$(MANUAL)" ] || PYTHONDONTWRITEBYTECODE=1 $(MANUAL_PYTHON) -m tests.manual $(SHARE_DIR)
+	@[ -z "$(MANUAL)" ] || $(MANUAL_PYTHON) -B -m tests.manual $(SHARE_DIR) 2>/dev/null || \
+	  echo "No man pages: they are made with the packages that Lookout needs: python -m tests.manual $(SHARE_DIR)"
 	@[ -e $(ROTATED) ] || install -m 644 deploy/logrotate.conf $(ROTATED)
 	@[ -n "$(DESTDIR)" ] || systemctl daemon-reload || true
 	@echo "Installed. Edit $(ETC_DIR)/config.yaml, then: systemctl enable --now lookout"
@@ -187,7 +188,7 @@ uninstall:
 # With the Python that the package will find: Debian's own.
 deb:
 	@rm -rf $(DEB_DIR)/root && mkdir -p $(DEB_DIR)/root
-	@PIP_NO_COMPILE=1 $(MAKE) --no-print-directory install DESTDIR=$(DEB_DIR)/root PYTHON=/usr/bin/python3 LOCK=$(DEB_LOCK) \
+	@export SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || date +%s)} PIP_NO_COMPILE=1; $(MAKE) --no-print-directory install DESTDIR=$(DEB_DIR)/root PYTHON=/usr/bin/python3 LOCK=$(DEB_LOCK) \
 	  APP=/usr/lib/lookout UNITS=/usr/lib/systemd/system BINARIES=/usr/bin SHARE=/usr/share \
 	  CONFIG=deploy/debian/config.yaml >/dev/null
 	@/usr/bin/python3 deploy/debian/package.py $(DEB_DIR)/root $(DEB_DIR) $(DEB_ARGS)
