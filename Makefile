@@ -40,13 +40,13 @@ DESTDIR ?=
 override DESTDIR := $(abspath $(DESTDIR))
 EXTRAS ?= http
 # A lock file whose versions and hashes are installed, instead of the newest packages of EXTRAS.
-LOCK ?=
+LOCK :=
 # Where it will lie: make deb says other places.
-APP ?= /opt/lookout
-UNITS ?= /etc/systemd/system
-BINARIES ?= /usr/local/bin
-SHARE ?= /usr/local/share
-CONFIG ?= config.yaml
+APP := /opt/lookout
+UNITS := /etc/systemd/system
+BINARIES := /usr/local/bin
+SHARE := /usr/local/share
+CONFIG := config.yaml
 HOME_DIR := $(DESTDIR)$(APP)
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)$(UNITS)
@@ -56,13 +56,13 @@ DOC_DIR := $(DESTDIR)/usr/share/doc/lookout
 ROTATED := $(DESTDIR)/etc/logrotate.d/lookout
 SERVICES := lookout.service lookout@.service lookout-dashboard.service lookout-bridge.service
 # Man pages and completions are written by a Python that has what Lookout needs.
-MANUAL_PYTHON ?= $(HOME_DIR)/bin/python
+MANUAL_PYTHON := $(HOME_DIR)/bin/python
 WRITTEN := man/man1/lookout.1 man/man5/lookout.yaml.5 bash-completion/completions/lookout \
-  zsh/site-functions/_lookout fish/vendor_completions.d/lookout.fish
+  zsh/vendor-completions/_lookout zsh/site-functions/_lookout fish/vendor_completions.d/lookout.fish
 # make deb: DEB_LOCK= and PIP_NO_DEPS=1 for a small one that cannot run, DEB_ARGS=--compression=none for a quick one
-DEB_DIR ?= build/deb
-DEB_LOCK ?= requirements/cpu.lock
-DEB_ARGS ?=
+DEB_DIR := build/deb
+DEB_LOCK := requirements/cpu.lock
+DEB_ARGS :=
 
 .PHONY: demo page run bench test test-long test-oldest test-newest coverage speed lint format config schemas docs linkcheck soak deb image lock dist sbom install uninstall clean
 
@@ -190,7 +190,7 @@ uninstall:
 # With the Python that the package will find: Debian's own.
 deb:
 	@rm -rf $(DEB_DIR)/root && mkdir -p $(DEB_DIR)/root
-	@PIP_NO_COMPILE=1 $(MAKE) --no-print-directory install DESTDIR=$(DEB_DIR)/root PYTHON=/usr/bin/python3 LOCK=$(DEB_LOCK) \
+	@export SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || date +%s)} PIP_NO_COMPILE=1; $(MAKE) --no-print-directory install DESTDIR=$(DEB_DIR)/root PYTHON=/usr/bin/python3 LOCK=$(DEB_LOCK) \
 	  APP=/usr/lib/lookout UNITS=/usr/lib/systemd/system BINARIES=/usr/bin SHARE=/usr/share \
 	  CONFIG=deploy/debian/config.yaml >/dev/null
 	@/usr/bin/python3 deploy/debian/package.py $(DEB_DIR)/root $(DEB_DIR) $(DEB_ARGS)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 _WHERE = ("/etc/lookout", "/var/lib/lookout", "/var/lib/lookout-*")
 _DATABASE = b"SQLite format 3\0"
-_BESIDE_DATABASES = ("-wal", "-shm", "-journal")
+_BESIDE_DATABASES = ("-wal", "-shm", "-journal", ".sqlite.lock")
 _MARKER = "lookout-store.json"  # of a store of recordings
 _WAIT_S = 30.0
 

@@ -67,6 +67,8 @@ def _complaint(words: list[str]) -> str | None:
     rest = list(words)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         name = rest.pop(0)
+        if name.startswith("daemon."):
+            return None  # the name of a process
         if name not in command.commands:
             is_argument = _PLACEHOLDERS.match(name) or bool(command.params)
             return None if is_argument and command is not cli else f"no command {name}"

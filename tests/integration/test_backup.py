@@ -102,11 +102,11 @@ def test_what_a_backup_has(tmp_path: Path) -> None:
         whole = _back_up(tmp_path / "b", state, options=("--recordings",))
     assert (done.returncode, whole.returncode) == (0, 0), done.stderr + whole.stderr
     kept = tmp_path / "a" / state.relative_to("/")
-    assert _numbers(kept / "events.sqlite") == [1]
     with closing(sqlite3.connect(tmp_path / "plain.sqlite")) as db:
         assert db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
     names = sorted(str(path.relative_to(kept)) for path in kept.rglob("*"))
     assert names == ["empty", "events.sqlite", "keys", "keys/lookout.key_secret", "link"]
+    assert _numbers(kept / "events.sqlite") == [1]
     assert stat.S_IMODE((kept / "keys/lookout.key_secret").stat().st_mode) == 0o600
     assert stat.S_IMODE((kept / "keys").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700  # it holds keys

@@ -75,6 +75,9 @@ def test_what_is_in_it(package: Path, unpacked: Path) -> None:
     for name in ("lib/sysusers.d/lookout.conf", "share/doc/lookout/copyright", "share/doc/lookout/changelog.gz",
                  "share/doc/lookout/docs/runbooks.md", "lib/lookout/share/lookout/backup.py"):  # fmt: skip
         assert (unpacked / "usr" / name).is_file(), name
+    if (ROOT / "tests/manual").exists():
+        for name in ("man/man1/lookout.1.gz", "bash-completion/completions/lookout"):
+            assert (unpacked / "usr/share" / name).is_file(), name
     (licences,) = (unpacked / _HOME / "lib").glob("python*/site-packages/lookoutd-*.dist-info/licenses")
     assert {path.name for path in licences.iterdir()} == {"LICENSE", "THIRD_PARTY.md"}
 

@@ -64,9 +64,10 @@ class Booted:
     def _is_up(self) -> bool:
         assert self._nspawn.poll() is None, "systemd-nspawn has ended"
         for child in psutil.Process(self._nspawn.pid).children(recursive=True):
-            if child.name() == "systemd":
-                self._process = child
-                return self.run("systemctl", "is-system-running", check=False).strip() in ("running", "degraded")
+            with suppress(psutil.NoSuchProcess):  # nspawn's helpers end meanwhile
+                if child.name() == "systemd":
+                    self._process = child
+                    return self.run("systemctl", "is-system-running", check=False).strip() in ("running", "degraded")
         return False
 
     @property
