@@ -143,6 +143,23 @@ def fleet(json_file: Path | None, **values: Any) -> int:
 
 
 @bench.command()
+@click.argument("clip", type=InputPath())
+@click.option("--sources", default=8, show_default=True, type=click.IntRange(1))
+@click.option("--frames", default=3000, show_default=True, type=click.IntRange(1), help="Of each round.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
+@click.option("--profile", type=click.Path(path_type=Path), help="File for cProfile's figures; slows the run.")
+@JSON_FILE
+def capture(json_file: Path | None, **values: Any) -> int:
+    """The CPU of a frame in a capture process, over a stand-in of the GPU's driver."""
+    from tests.bench.capture_cost import CaptureOptions, capture_cost
+
+    found = capture_cost(CaptureOptions(**values))
+    write_json(json_file, found)
+    show(tables.capture(found))
+    return 0
+
+
+@bench.command()
 @click.option("--rings", default=240, show_default=True, type=click.IntRange(1, 2000), help="One for each source.")
 @click.option("--packet-bytes", default=17_000, show_default=True, type=click.IntRange(1, 1_000_000))
 @click.option("--fps", default=30.0, show_default=True, type=click.FloatRange(0.1, 1000), help="Packets of a source.")

@@ -10,6 +10,7 @@ from daemon.commands.report import Table, number
 if TYPE_CHECKING:
     from tests.bench.analytics import AnalyticsCost
     from tests.bench.bridge_cost import BridgeCost
+    from tests.bench.capture_cost import CaptureCost
     from tests.bench.efficiency import Efficiency
     from tests.bench.fleet import FleetCost
     from tests.bench.overhead import Overhead
@@ -53,6 +54,16 @@ def providers(model: str, found: Sequence[ProviderCost]) -> Table:
         for row in found
     ]
     return Table(model, head, rows)
+
+
+def capture(found: CaptureCost) -> Table:
+    """Result of `python -m tests.bench capture`."""
+    rows = [
+        ("sources", f"{found.sources}"),
+        ("CPU of a frame, all threads", f"{number(found.middle)} us"),
+        ("lowest and highest round", f"{number(min(found.us))} and {number(max(found.us))} us"),
+    ]
+    return Table("A frame in a capture process, without the GPU", ("", ""), rows)
 
 
 def rings(count: int, found: RingsFound) -> Table:

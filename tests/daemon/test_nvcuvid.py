@@ -89,7 +89,7 @@ def test_a_decoder_is_made_for_what_the_stream_says(driver: Driver, codec: str, 
         assert decoder.size == (1904, 1078)
         assert driver.told() == [
             f"parser codec {number} delay 0",
-            f"decoder codec {number} of 1920x1088 up to 1920x1088 shown 8,4,1912,1082 as 1904x1078 surfaces 5+3 "
+            f"decoder codec {number} of 1920x1088 up to 1920x1088 shown 8,4,1912,1082 as 1904x1078 surfaces 5+1 "
             "chroma 1 depth 0 output 0 deinterlace 0 flags 4",
             "picture 0 of 100 bytes",
             "alive 2 mapped 0",

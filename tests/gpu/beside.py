@@ -1,6 +1,10 @@
 """A daemon with live cameras while another one starts, runs and ends beside it, on the same GPU or on another.
 
-    python -m tests.gpu.beside CLIP [--cameras 240] [--more 120] [--gpus 0 1] [--turns 2]
+    python -m tests.gpu.beside CLIP [--cameras 240] [--more 120] [--gpus 0 1] [--turns 2] [--storm 30]
+    python -m tests.gpu.beside CLIP --starts [--cameras 240] [--gpus 0 1 2 3]
+
+With --storm another one connects to so many cameras that break off every other second. With --starts one starts on each
+GPU, all at once, and nothing else is measured. --json writes the rows, too.
 
 Cameras are MPEG-TS over TCP from processes of this machine. Detection is a stand-in that copies each picture on the GPU
 and keeps it busy for some milliseconds, so that no TensorRT is needed: figures are for comparison with each other.
@@ -45,6 +49,7 @@ _SETTLE_S = 4.0
 _STEADY_S, _STEADY_AT_MOST_S, _FRESH_MS = 3.0, 30.0, 100.0
 _WORK_BYTES, _WORK_COPIES = 256 << 20, 10  # some 2 ms of an H100
 _UP_S = 180.0
+_BREAKS_S = 2.0
 
 
 def main() -> int:
@@ -56,26 +61,62 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=2, help="starts of the other")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--work", type=int, default=_WORK_BYTES, help="bytes that a batch copies ten times")
+    parser.add_argument("--storm", type=int, default=0, help="cameras that break off again and again")
+    parser.add_argument("--starts", action="store_true", help="only start, on all GPUs at once")
     parser.add_argument("--mps", default="auto")
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         return _serve(args, [int(port) for port in args.child[0].split(",")], int(args.child[1]))
     length = 200.0 + args.turns * (60.0 + 2 * args.seconds)
+    report = _Report(args.json)
     with ExitStack() as stack:
+        if args.starts:
+            _start_all(stack, args, report)
+            return 0
         count = -(-(args.cameras + args.more) // _CAMERAS_PER_PROCESS)
         ports = [stack.enter_context(_cameras(args.clip, length)) for _ in range(count)]
         split = max(1, args.cameras // _CAMERAS_PER_PROCESS)
-        _run(stack, args, ports[:split], ports[split:] or ports)
+        flapping = [stack.enter_context(_cameras(args.clip, length, _BREAKS_S))] if args.storm else []
+        _run(stack, args, (ports[:split], ports[split:] or ports, flapping), report)
     return 0
 
 
-def _run(stack: ExitStack, args: argparse.Namespace, ours: Sequence[int], theirs: Sequence[int]) -> None:
+class _Report:
+    """Rows by name, which are printed and written to a file."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file, self._rows = file, dict[str, Any]()
+
+    def add(self, name: str, found: dict[str, Any], more: str = "") -> None:
+        if "fps" in found:
+            _write(_row(name, found) + more)
+        self._rows[name] = found
+        if self._file:
+            self._file.write_text(json.dumps(self._rows, indent=1))
+
+
+def _start_all(stack: ExitStack, args: argparse.Namespace, report: _Report) -> None:
+    """One daemon on each GPU, at once."""
+    count = -(-args.cameras // _CAMERAS_PER_PROCESS)
+    ports = [[stack.enter_context(_cameras(args.clip, _UP_S + 60.0)) for _ in range(count)] for _ in args.gpus]
+    processes = [
+        stack.enter_context(_spawned(args, theirs, args.cameras, gpu)) for theirs, gpu in zip(ports, args.gpus)
+    ]
+    for gpu, child in zip(args.gpus, map(_Child, processes)):
+        _write(f"GPU {gpu}: {args.cameras} cameras are up after {child.up_s:.1f} s, {child.lost} frames lost")
+        report.add(f"start on GPU {gpu}", {"up_s": child.up_s, "lost_frames": child.lost})
+
+
+def _run(stack: ExitStack, args: argparse.Namespace, ports: Sequence[Sequence[int]], report: _Report) -> None:
+    ours, theirs, flapping = ports
     _write(
         f"{'':30}{'seconds':>8}{'frames/s':>10}{'lost':>9}{'p50':>8}{'p99':>8}{'max':>9} ms, due to sent   CPU ms  host"
     )
     one = stack.enter_context(_Child.of(args, ours, args.cameras, args.gpus[0]))
     _write(f"{args.cameras} cameras are up after {one.up_s:.1f} s, {one.lost} frames lost")
+    report.add("start", {"up_s": one.up_s, "lost_frames": one.lost})
     pause, begun = Flag(), monotonic()
     while True:  # sources that have waited for their decoders are late at first
         one.tell("begin")
@@ -86,24 +127,29 @@ def _run(stack: ExitStack, args: argparse.Namespace, ours: Sequence[int], theirs
     _write(f"fresh {monotonic() - begun:.0f} s later")
     one.tell("begin")
     pause.wait(args.seconds)
-    _write(_row("alone", one.ask("end")))
+    report.add("alone", one.ask("end"))
     for turn in range(args.turns):
         one.tell("begin")
         with _Child.of(args, theirs, args.more, args.gpus[-1]) as other:
             found = one.ask("end")
-            _write(
-                _row(f"another starts, turn {turn + 1}", found)
-                + f"   {args.more} up in {other.up_s:.1f} s, {other.lost} frames lost"
-            )
+            more = f"   {args.more} up in {other.up_s:.1f} s, {other.lost} frames lost"
+            report.add(f"another starts, turn {turn + 1}", {**found, "up_s": other.up_s}, more)
             pause.wait(_SETTLE_S)
             one.tell("begin")
             pause.wait(args.seconds)
-            _write(_row("beside it", one.ask("end")))
+            report.add("beside it", one.ask("end"))
             one.tell("begin")
             other.tell("stop")
             other.wait()
-        _write(_row("another ends", one.ask("end")))
+        report.add("another ends", one.ask("end"))
         pause.wait(_SETTLE_S / 2)
+    if flapping:
+        with _Child.of(args, flapping, args.storm, args.gpus[-1]) as other:
+            one.tell("begin")
+            pause.wait(args.seconds)
+            report.add(f"{args.storm} connect again and again", one.ask("end"))
+            other.tell("stop")
+            other.wait()
     one.tell("stop")
     one.wait()
 
@@ -121,8 +167,9 @@ def _write(line: str) -> None:
 
 
 @contextmanager
-def _cameras(clip: Path, seconds: float) -> Iterator[int]:
+def _cameras(clip: Path, seconds: float, breaks_s: float | None = None) -> Iterator[int]:
     command = [sys.executable, "-m", "tests.support.ts_cameras", str(clip), "--seconds", str(seconds)]
+    command += ["--breaks", str(breaks_s)] if breaks_s else []
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin
     assert process.stdout
@@ -130,6 +177,23 @@ def _cameras(clip: Path, seconds: float) -> Iterator[int]:
         yield int(process.stdout.readline())
     finally:
         process.stdin.close()
+        process.wait()
+
+
+@contextmanager
+def _spawned(args: argparse.Namespace, ports: Sequence[int], cameras: int, gpu: int) -> Iterator[subprocess.Popen[str]]:
+    wanted = ["--child", ",".join(map(str, ports)), str(cameras), "--work", str(args.work), "--mps", args.mps]
+    process = subprocess.Popen(
+        [sys.executable, "-m", __spec__.name, str(args.clip), *wanted],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
         process.wait()
 
 
@@ -144,19 +208,8 @@ class _Child:
     @staticmethod
     @contextmanager
     def of(args: argparse.Namespace, ports: Sequence[int], cameras: int, gpu: int) -> Iterator[_Child]:
-        wanted = ["--child", ",".join(map(str, ports)), str(cameras), "--work", str(args.work), "--mps", args.mps]
-        process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, str(args.clip), *wanted],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)},
-        )
-        try:
+        with _spawned(args, ports, cameras, gpu) as process:
             yield _Child(process)
-        finally:
-            process.kill()
-            process.wait()
 
     def tell(self, line: str) -> None:
         assert self._process.stdin

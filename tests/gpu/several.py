@@ -37,8 +37,8 @@ def main() -> int:
     command = [sys.executable, "-m", "daemon", "bench", "run", str(args.clip), "--model", str(args.model)]
     command += ["--repeats", "1", "--sources", args.sources, "--seconds", args.seconds, "--cache", str(args.cache)]
     command += ["--backend", args.backend, *(["--labels", args.labels] if args.labels else [])]
-    alone = [_run(command, [gpu], args.out, f"alone-{gpu}")[0] for gpu in args.gpus]
-    together = _run(command, args.gpus, args.out, "together")
+    alone = [run_on(command, [gpu], args.out, f"alone-{gpu}")[0] for gpu in args.gpus]
+    together = run_on(command, args.gpus, args.out, "together")
     expected, found = sum(row["fps"] for row in alone), sum(row["fps"] for row in together)
     for gpu, one, beside in zip(args.gpus, alone, together):
         sys.stdout.write(
@@ -51,7 +51,7 @@ def main() -> int:
     return int(not met)
 
 
-def _run(command: Sequence[str], gpus: Sequence[int], out: Path, name: str) -> list[dict[str, Any]]:
+def run_on(command: Sequence[str], gpus: Sequence[int], out: Path, name: str) -> list[dict[str, Any]]:
     """Run a daemon on each GPU concurrently; returns their figures."""
     files = [out / f"{name}-on-{gpu}.json" for gpu in gpus]
     with ExitStack() as stack:

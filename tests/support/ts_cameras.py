@@ -1,9 +1,9 @@
 """Many cameras at once without a media server: MPEG-TS over TCP, each packet of video at its time.
 
-    python -m tests.support.ts_cameras CLIP --seconds 60
+    python -m tests.support.ts_cameras CLIP --seconds 60 [--breaks 2]
 
 Prints its port, and serves until its standard input ends. Each connection gets the clip from its beginning, again and
-again, with times that grow.
+again, with times that grow. With --breaks it is closed after so many seconds.
 """
 
 from __future__ import annotations
@@ -100,8 +100,10 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("clip", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--breaks", type=float, help="seconds after which a connection is closed")
     args = parser.parse_args()
     packets, rate = packets_of(args.clip, args.seconds)
+    last = round(args.breaks * rate) if args.breaks else len(packets)
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     listener.setblocking(False)
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
@@ -120,7 +122,7 @@ def main() -> int:
         if monotonic() < due:
             continue
         clients = phases[turn % _PHASES]
-        for client in [client for client in clients if not client.send(packets)]:
+        for client in [client for client in clients if client.next > last or not client.send(packets)]:
             client.end.close()
             clients.remove(client)
         turn += 1

@@ -11,8 +11,9 @@ from __future__ import annotations
 # Reference pictures and one more, as usual where encoders use B-frames. A camera without B-frames has three less in
 # H.264; a stream that does not state the number has up to twelve more.
 _DPB_SIZE = {"h264": 5, "hevc": 8}
-_EXTRA_PICTURES = {"h264": 7.0, "hevc": 11.5}  # further pictures in a decoder
-_ALL_PICTURES = {"vp9": 20.5, "av1": 20.5, "mjpeg": 8.0}  # all pictures in a decoder
+_EXTRA_PICTURES = {"h264": 3.0, "hevc": 7.5}  # further pictures in a decoder
+_ALL_PICTURES = {"vp9": 16.5, "av1": 16.5, "mjpeg": 4.0}  # all pictures in a decoder, but for those that may be mapped
+_MAPPED_PICTURE = 4 / 3  # one that may be mapped: 4 MiB in 1080p
 _QUEUED_PICTURES = 6.4  # further pictures where the decoder queues for throughput
 _PIXELS_PER_S = {"h264": 4_800 * 1920 * 1080 / 7, "hevc": 9_150 * 1920 * 1080 / 7}
 
@@ -24,6 +25,11 @@ process, 279 in four and 271 in eight, for every codec, size and latency. Other 
 def picture_bytes(width: int, height: int) -> int:
     """Bytes of a picture in NV12, its size rounded up to macroblocks."""
     return -(-width // 16) * 16 * -(-height // 16) * 16 * 3 // 2
+
+
+def mapped_pictures(*, low_latency: bool) -> int:
+    """Pictures of a decoder that may be mapped at once. A live source's next one comes when the last is long copied."""
+    return 1 if low_latency else 2
 
 
 def decoder_bytes(
@@ -38,6 +44,7 @@ def decoder_bytes(
         pictures = _EXTRA_PICTURES[codec] + (dpb_size or _DPB_SIZE[codec])
     else:
         pictures = _ALL_PICTURES.get(codec, max(_ALL_PICTURES.values()))
+    pictures += _MAPPED_PICTURE * mapped_pictures(low_latency=low_latency)
     return round((pictures + (0 if low_latency else _QUEUED_PICTURES) + surfaces) * picture_bytes(width, height))
 
 

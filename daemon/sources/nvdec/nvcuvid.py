@@ -39,7 +39,6 @@ _NO_TIME = -(1 << 62)  # marks a missing time: the parser would invent one
 _REPORTS_STATUS = ("h264", "hevc", "mjpeg")  # the codecs with a decode status
 _IN_PROGRESS, _ERRORS = 1, (8, 9)  # decode status; with errors: as they are, and concealed
 _NO_DELAY, _THROUGHPUT_DELAY = 0, 4  # display delay, pictures
-_MAX_MAPPED = 3  # pictures that may be mapped at once
 OUT_OF_MEMORY = 2
 # CUDA's sticky errors: the context is lost, for example after an illegal address.
 _STICKY = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
@@ -82,6 +81,7 @@ class StreamDecoder:
         codec: one of `CODECS`.
         stream: handle of the CUDA stream on which pictures are mapped.
         low_latency: display each picture at once, decoded or not.
+        mapped: pictures that may be mapped at once; each takes the memory of a picture.
         turn: entered while the decoder is made, which the driver does for one stream of the host at a time.
 
     Attributes:
@@ -97,8 +97,10 @@ class StreamDecoder:
         stream: int,
         *,
         low_latency: bool,
+        mapped: int = 1,
         turn: Enter | None = None,
     ) -> None:
+        self._mapped = mapped
         self.size, self.dpb_size, self.room = (0, 0), 0, (0, 0, 0)
         self._library, self._parser, self._decoder = _library(), c_void_p(), c_void_p()
         self._reports_status = codec in _REPORTS_STATUS
@@ -259,7 +261,7 @@ class StreamDecoder:
             deinterlace=_WEAVE,
             target_width=width,
             target_height=height,
-            mapped=_MAX_MAPPED,
+            mapped=self._mapped,
         )
         with self._turn():
             code = self._library.cuvidCreateDecoder(byref(self._decoder), byref(wanted))

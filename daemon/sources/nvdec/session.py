@@ -14,7 +14,7 @@ import msgspec
 from daemon.errors import DecodeError, PoisonedError
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec.capability import Capability, SizeLimits
-from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
+from daemon.sources.nvdec.costs import decoder_bytes, mapped_pictures, picture_bytes
 from daemon.sources.nvdec.nvcuvid import CODECS, OUT_OF_MEMORY, DisplayedPicture, NvdecError, StreamDecoder, caps
 from daemon.sources.nvdec.port import LoadablePicture, NoRoomError
 from daemon.sources.nvdec.surfaces import Surface, Surfaces
@@ -27,7 +27,6 @@ _MIN_PAUSE_S, _MAX_PAUSE_S = 0.0005, 0.03  # pause before the first status check
 _PAUSE_SHRINK = 0.95  # of that pause, if the first check finds the picture done
 _STEP_S, _PAUSE_GROWTH = 0.001, 1.5  # pause between further checks
 _DECODE_TIMEOUT_S = 5.0
-_MAX_MAPPED = 2
 
 
 class Engines:
@@ -95,11 +94,18 @@ class NvdecSession:
         self._is_drained = False
         self._pause_s, self._begun = 0.0, 0.0
         self._max_pause_s = _MAX_PAUSE_S if low_latency else 0.0
+        self._max_mapped = mapped_pictures(low_latency=low_latency)
         self._closed = False
         with ExitStack() as undo:
             self._stream = Stream()
             undo.callback(self._stream.close)
-            self._decoder = StreamDecoder(codec, self._stream.handle, low_latency=low_latency, turn=self._taken_turn)
+            self._decoder = StreamDecoder(
+                codec,
+                self._stream.handle,
+                low_latency=low_latency,
+                mapped=self._max_mapped,
+                turn=self._taken_turn,
+            )
             undo.pop_all()
 
     def make_current(self) -> None:
@@ -216,7 +222,7 @@ class NvdecSession:
             sleep(step)
 
     def _unmap_copied(self) -> None:
-        while self._mapped and (self._mapped[0][1].is_ready or len(self._mapped) >= _MAX_MAPPED):
+        while self._mapped and (self._mapped[0][1].is_ready or len(self._mapped) >= self._max_mapped):
             pointer, surface = self._mapped.popleft()
             if not surface.is_ready:
                 self._stream.synchronize()
