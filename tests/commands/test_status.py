@@ -88,6 +88,7 @@ def _check_down(told: Callable[[], dict[str, Any]]) -> None:
     wait_until(lambda: told()["troubles"][0]["retry_in_s"] is not None, "the next try is told")
     again = told()["troubles"][0]
     assert (again["since"], again["reason"]) == (trouble["since"], trouble["reason"])  # of the first of all tries
+    wait_until(lambda: told()["daemon"]["fps"] is not None, "the first interval of the monitor has ended")
     up = next(row for row in told()["daemon"]["sources"] if row["id"] == "street-0")
     assert (up["state"], up["published"] > 0, up["captured_fps"] is not None) == ("up", True, True)
 
