@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.support.daemon import ROOT
 
 _PROGRAM = """
+import os
 import sys
 from daemon.errors import OutputError
 from daemon.system.streams import prepare_streams
@@ -21,6 +22,8 @@ try:
         sys.stdout.flush()
 except OutputError as error:
     sys.stderr.write(str(error))
+    sys.stderr.flush()
+os._exit(0)  # as a command ends
 """
 
 
