@@ -134,8 +134,7 @@ def _codes() -> Iterator[int]:
         text = path.read_text()
         for number in re.findall(r"^[A-Z_]+ = (\d+)  # exit code", text, re.M):
             yield int(number)
-        for names, numbers in re.findall(r"^((?:[A-Z_]+(?:, )?)+) = ([\d, ]+)  # exit codes", text, re.M):
-            assert names
+        for numbers in re.findall(r"^[A-Z_, ]+ = ([\d, ]+)  # exit codes", text, re.M):
             yield from (int(number) for number in numbers.split(","))
     from daemon.cli import OUTPUT_ERROR, USER_ERROR
 
@@ -171,6 +170,17 @@ def _structs() -> dict[str, dict[str, Any]]:
     }
 
 
+@cache
+def _nested() -> dict[str, set[str]]:
+    """Fields of fields that hold structs, by the names of these fields."""
+    nested: dict[str, set[str]] = {}
+    for properties in _structs().values():
+        for name, kind in properties.items():
+            for struct in re.findall(r"#/\$defs/(\w+)", json.dumps(kind)):
+                nested.setdefault(name, set()).update(_structs()[struct])
+    return nested
+
+
 def test_the_header_of_a_packet_is_described() -> None:
     wire = (ROOT / "docs/wire.md").read_text(encoding="utf-8")
     part = wire[wire.index("## Packets of video") :].partition("\n## ")[0]
@@ -181,12 +191,7 @@ def test_the_header_of_a_packet_is_described() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_fields_within_fields_exist(path: Path) -> None:
     """Such as `unseen.longest_gap`; a section of the configuration may have the same name."""
-    nested: dict[str, set[str]] = {}
-    for properties in _structs().values():
-        for name, kind in properties.items():
-            for struct in re.findall(r"#/\$defs/(\w+)", json.dumps(kind)):
-                nested.setdefault(name, set()).update(_structs()[struct])
-    sections = set(Config.__struct_fields__)
+    nested, sections = _nested(), set(Config.__struct_fields__)
     wrong = [
         span
         for span in _spans(path)
@@ -207,12 +212,17 @@ def test_the_configuration_names_every_head() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_addresses_of_http_exist(path: Path) -> None:
     """Those of one word, such as `/live`, that are no folder here and no page of another program."""
-    served = {"/healthz", "/metrics", "/recordings", *(address for address in _addresses())}
+    served = {"/healthz", "/recordings", *_addresses()}
     spans = [span for span in _spans(path) if re.fullmatch(r"/[a-z]+", span)]
     assert [span for span in spans if span not in served and not Path(span).exists() and span != "/targets"] == []
 
 
-def _addresses() -> Iterator[str]:
+@cache
+def _addresses() -> frozenset[str]:
+    return frozenset(_addresses_in_code())
+
+
+def _addresses_in_code() -> Iterator[str]:
     for path in (ROOT / "daemon/http").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"/[a-z]+", node.value):
