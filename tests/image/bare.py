@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -81,22 +82,22 @@ def _type_readme(machine: Machine, steps: Steps) -> None:
         )
         if words.startswith("git clone"):
             words = words.replace("git clone", "git -c advice.detachedHead=false clone --quiet")
-            steps.take(line, lambda words=words: machine.run(words))
+            steps.take(line, partial(machine.run, words))
             folder = "cd lookout; "
             continue
         if " run " in words:
             beside = f"{words} & echo \\$! >../pid; "
             draw = f"{folder}[ -e street.mkv ] || .venv/bin/python -c '{_DRAW}'"
-            steps.take("(a drawn street for the camera)", lambda draw=draw: machine.run(draw.replace('"', '\\"')))
+            steps.take("(a drawn street for the camera)", partial(machine.run, draw.replace('"', '\\"')))
             continue
         if " watch" in words:
             # The daemon needs seconds to come up; a recording that has ended ends it.
             watch = f"timeout 20 {words} --json | grep -q -m 1 lookout.detections"
             tries = f"for n in 1 2 3 4 5 6; do {watch} && break; sleep 1; done"
             whole = f"{folder}{beside}{tries}; good=\\$?; kill -INT \\$(cat ../pid) || true; exit \\$good"
-            steps.take(f"{line} (beside the line before it)", lambda whole=whole: machine.run(whole))
+            steps.take(f"{line} (beside the line before it)", partial(machine.run, whole))
             continue
-        steps.take(line, lambda words=words, folder=folder: machine.run(f"{folder}{_PATIENCE} {words}"))
+        steps.take(line, partial(machine.run, f"{folder}{_PATIENCE} {words}"))
 
 
 def _build(machine: Machine, steps: Steps, to: Path, arguments: str) -> Path | None:
