@@ -208,6 +208,8 @@ class AvReader:
         if tap := self._tap:  # another thread may clear it
             tap(packet)
         pictures = tools.pictures.count(memoryview(packet)) if packet.size else 0
+        if packet.size and not pictures:
+            self._passed_over["no_picture" if tools.pictures.shows_all else "not_shown"] += 1
         if pictures and not self._is_interlaced and self._demuxer.note_rate(packet, got):
             self._shape.set_rate(self._demuxer.rate)
         if pictures and not self._keys.has_begun and self._demuxer.live:
@@ -349,8 +351,6 @@ class AvReader:
 
     def _decode_packet(self, packet: Packet[Any], pictures: int) -> bool:
         """Whether the decoder has taken it."""
-        if packet.size and not pictures:
-            self._passed_over["no_picture" if self._tools.pictures.shows_all else "not_shown"] += 1
         if packet.is_discard and packet.pts is not None:  # others may refer to it, but it is not shown
             self._marks.discarded.add(packet.pts)
             self._passed_over["not_shown"] += pictures

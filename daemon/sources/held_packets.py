@@ -95,7 +95,10 @@ class HeldPackets:
             self.passed_over -= 1
             return True
         if self._end:
-            raise self._end
+            try:
+                raise self._end
+            finally:
+                self._end = None  # its traceback refers to the reader
         return False
 
     def end(self, error: Exception) -> None:

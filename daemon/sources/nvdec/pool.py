@@ -120,13 +120,10 @@ class NvdecPool:
 
     def tidy(self) -> None:
         """See `DecoderPool`."""
-        before = self._now() - _IDLE_NS
-        if self._idle and self._idle[0].since_ns < before:  # no lock: it is looked at again
-            with self._lock:
-                if self._idle and self._idle[0].since_ns < before:
-                    self._closing.append(self._idle.pop(0).session)
-        if self._closing:
-            self._trim()
+        with self._lock:
+            if self._idle and self._idle[0].since_ns < self._now() - _IDLE_NS:
+                self._closing.append(self._idle.pop(0).session)
+        self._trim()
 
     def discard(self, cost: int, session: DecoderSession) -> None:
         """Close a session that failed."""
