@@ -22,7 +22,6 @@ import pytest
 from daemon.config.load import load
 from tests.support.booted import Booted
 from tests.support.checkout import builds_here, copy_of_tree
-from tests.support.daemon import ROOT
 
 UNITS = ("lookout.service", "lookout@.service", "lookout-dashboard.service", "lookout-bridge.service")
 _HOME = "usr/lib/lookout"
