@@ -18,7 +18,7 @@ try:
 
     from lookout.messages import Detections
 except ImportError as error:
-    sys.exit(f"{error.name} is not installed: pip install lookout-client av opencv-python; in a checkout ./client av opencv-python")
+    sys.exit(f"{error.name} is not installed: pip install lookout-client av opencv-python; in a checkout: ./client")
 
 GREEN = (90, 200, 60)
 

@@ -16,7 +16,7 @@ try:
     from lookout.errors import LookoutError
     from lookout.messages import Detections, Event
 except ImportError as error:
-    sys.exit(f"{error.name} is not installed: pip install lookout-client; in a checkout ./client")
+    sys.exit(f"{error.name} is not installed: pip install lookout-client; in a checkout: ./client")
 
 
 async def listen(endpoint: str) -> None:

@@ -178,9 +178,12 @@ def _lives(systemd: Booted) -> Iterator[Callable[[], None]]:
 
     def purged() -> None:
         (root / "etc/lookout/door.key").write_text("mine")
+        for name in ("log/lookout-hall", "log/private/lookout-hall", "cache/private/lookout-hall"):
+            (root / "var" / name).mkdir(parents=True)
         said = systemd.run("dpkg", "--purge", "lookout")
         assert "kept, because nothing brings it back: /var/lib/lookout" in said
         assert sorted(path.name for path in (root / "etc/lookout").iterdir()) == ["door.key"]
+        assert [str(path) for name in ("log", "cache") for path in (root / "var" / name).rglob("lookout*")] == []
         assert (state / "events.sqlite").exists()
         systemd.run(*install)  # as if for the first time
         assert re.search(r"^LOOKOUT_TOKEN=", secrets.read_text(), re.M)
