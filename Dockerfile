@@ -19,6 +19,7 @@ COPY client client
 COPY lookout lookout
 COPY lookoutd lookoutd
 COPY models models
+COPY deploy/backup.py deploy/backup.py
 
 FROM source AS build-cpu
 COPY requirements/cpu.lock /src/
@@ -28,6 +29,7 @@ RUN python -m venv /opt/lookout \
  && python -m venv /tmp/sbom && /tmp/sbom/bin/pip install --no-cache-dir --no-compile cyclonedx-bom==7.5.0 \
  && /tmp/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
     -o /opt/lookout/share/lookout/sbom.cdx.json /opt/lookout/bin/python \
+ && cp deploy/backup.py /opt/lookout/share/lookout/ \
  && /opt/lookout/bin/pip uninstall --yes pip \
  && find /opt/lookout -type d -name tests -prune -exec rm -rf {} +
 
@@ -39,10 +41,11 @@ ARG TENSORRT_RTX=1.7.1.116
 RUN python -m venv /opt/lookout \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --require-hashes -r gpu.lock \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile tensorrt-rtx==${TENSORRT_RTX} \
- && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps . \
+ && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps ./client . \
  && python -m venv /tmp/sbom && /tmp/sbom/bin/pip install --no-cache-dir --no-compile cyclonedx-bom==7.5.0 \
  && /tmp/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
     -o /opt/lookout/share/lookout/sbom.cdx.json /opt/lookout/bin/python \
+ && cp deploy/backup.py /opt/lookout/share/lookout/ \
  && /opt/lookout/bin/pip uninstall --yes pip \
  && find /opt/lookout -type d -name tests -prune -exec rm -rf {} +
 
@@ -65,6 +68,7 @@ RUN python3 -m venv /opt/lookout \
  && python3 -m venv /tmp/sbom && /tmp/sbom/bin/pip install --no-cache-dir --no-compile cyclonedx-bom==7.5.0 \
  && /tmp/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
     -o /opt/lookout/share/lookout/sbom.cdx.json /opt/lookout/bin/python \
+ && cp deploy/backup.py /opt/lookout/share/lookout/ \
  && /opt/lookout/bin/pip uninstall --yes pip \
  && find /opt/lookout -type d -name tests -prune -exec rm -rf {} +
 

@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -69,8 +69,9 @@ def _keep_folders(top: Path, to: Path) -> None:
     """Owners and modes of folders: some hold keys."""
     for copy in [to, *(path for path in to.rglob("*") if path.is_dir() and not path.is_symlink())]:
         original = top / copy.relative_to(to)
-        shutil.copystat(original, copy)
-        shutil.chown(copy, original.stat().st_uid, original.stat().st_gid)
+        with suppress(FileNotFoundError):  # deleted meanwhile: what was copied of it stays
+            shutil.copystat(original, copy)
+            shutil.chown(copy, original.stat().st_uid, original.stat().st_gid)
 
 
 def _back_up(tops: list[Path], out: Path, with_recordings: bool) -> int:
@@ -87,6 +88,9 @@ def _back_up(tops: list[Path], out: Path, with_recordings: bool) -> int:
             except FileNotFoundError:
                 pass  # deleted meanwhile, as recordings are
             except sqlite3.Error as error:
+                if not path.exists():
+                    (place / path.relative_to(top)).unlink(missing_ok=True)
+                    continue
                 raise OSError(f"{path}: {error}") from error
         if place.exists():
             _keep_folders(top, place)

@@ -60,7 +60,7 @@ def follow(address: str) -> MemberEndpoints:
 
     found = [*entry_points(group=_GROUP)]
     if not found:
-        raise ConfigError(f"{_NEEDS}: pip install lookoutd")
+        raise ConfigError(f"{_NEEDS}: pip install lookoutd; in a checkout: pip install ./client .")
     try:
         following = found[0].load()
     except (ImportError, AttributeError) as error:

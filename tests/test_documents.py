@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -107,6 +108,15 @@ def test_every_kind_of_message_has_its_schema_where_the_wire_is_described() -> N
     linked = {Path(link).name for link in _links(tokens_of(ROOT / "docs" / "wire.md")) if link.startswith("schema/")}
     assert there == linked
     assert there == set(schemas())
+
+
+def test_no_table_has_a_placeholder_in_place_of_a_figure() -> None:
+    """Such a cell has capitals alone, and no other page knows the word."""
+    texts = {path: path.read_text(encoding="utf-8") for path in DOCUMENTS}
+    all_words = Counter(word for text in texts.values() for word in re.findall(r"[A-Z]{3,}", text))
+    cells = [cell for text in texts.values() for cell in re.findall(r"(?<=\|) *([A-Z]{3,}) *(?=\|)", text)]
+    assert "CUDA" in cells
+    assert [cell for cell in cells if all_words[cell] < 3 or cell in ("TODO", "TBD", "FIXME", "XXX")] == []
 
 
 def _rows(text: str, heading: str) -> list[list[str]]:

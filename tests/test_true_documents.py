@@ -233,9 +233,9 @@ def test_all_that_a_service_keeps_is_named_where_one_reads_of_backups() -> None:
     """The folders of state of each unit, and the files that Lookout makes there."""
     page = (ROOT / "docs/backup.md").read_text(encoding="utf-8")
     for unit in (ROOT / "systemd").iterdir():
-        for folder in re.findall(r"^(?:State|Cache)Directory=([a-z-]+)$", unit.read_text(), re.M):
-            where = "cache" if folder == "lookout" and f"/var/cache/{folder}" in page else "lib"
-            assert f"/var/{where}/{folder}" in page
+        for key, folder in re.findall(r"^(State|Cache)Directory=([a-z-]+)$", unit.read_text(), re.M):
+            place = f"/var/{'lib' if key == 'State' else 'cache'}/{folder}"
+            assert re.search(rf"{place}(?![\w-])", page), place
     for name in (
         "events.sqlite",
         "bridge.sqlite",

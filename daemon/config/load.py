@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -16,12 +17,14 @@ from daemon.config.root import BridgeFile, Config, PageConfig, problems_of
 from daemon.config.section import Section, StructT, anchored
 from daemon.config.source_checks import check_source
 from daemon.config.sources import SourceConfig
-from daemon.config.text import Loader, check_variables, hook, hook_as_written
+from daemon.config.text import UNSET, Loader, check_variables, hook, hook_as_written
 from daemon.error_places import keys_written_twice, together
 from daemon.errors import ConfigError
 from daemon.files import read_text
 from daemon.fleet_config import FleetConfig, check_fleet
 from daemon.validation import convert, read_yaml
+
+_HAS_EFFECTIVE = os.access in os.supports_effective_ids
 
 
 class _FleetFile(Section, frozen=True):
@@ -45,7 +48,7 @@ def load(path: Path, *, may_be_empty: bool = False) -> Config:
     try:
         return anchored(parse(text, may_be_empty=may_be_empty), path.resolve().parent)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}", error.mistakes) from error
+        raise _of_file(path, error) from error
 
 
 def load_page(path: Path) -> Config | PageConfig:
@@ -80,7 +83,7 @@ def _load_part(
         check_found(found)
         return anchored(found, path.resolve().parent)
     except ConfigError as error:
-        raise error if str(error).startswith(f"{path}: ") else ConfigError(f"{path}: {error}") from error
+        raise error if str(error).startswith(f"{path}: ") else _of_file(path, error) from error
 
 
 def load_fleet(path: Path) -> FleetConfig:
@@ -95,7 +98,7 @@ def load_fleet(path: Path) -> FleetConfig:
         found: FleetConfig = convert(raw, _FleetFile, hook).fleet
         check_fleet(found, has_sources=False)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise _of_file(path, error) from error
     if found.coordinator is None:
         raise ConfigError(f"{path}: fleet.coordinator is not set: write it, or use --coordinator URL")
     return anchored(found, path.resolve().parent)
@@ -112,7 +115,7 @@ def load_http(path: Path) -> HttpConfig:
         check_variables(raw, _HttpFile)
         found: HttpConfig = convert(raw, _HttpFile, hook).http
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise _of_file(path, error) from error
     return anchored(found, path.resolve().parent)
 
 
@@ -131,6 +134,15 @@ def load_raw(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not a mapping of keys")
     _write_off(raw)
     return raw
+
+
+def _of_file(path: Path, error: ConfigError) -> ConfigError:
+    """With the file's name, and why a variable is missing, where this user may not read the file `environment`."""
+    beside = path.parent / "environment"
+    is_closed = os.access(beside, os.F_OK) and not os.access(beside, os.R_OK, effective_ids=_HAS_EFFECTIVE)
+    hint = f"; this user may not read {beside}: use sudo" if is_closed else ""
+    text, *mistakes = (f"{line}{hint}" if UNSET in line else line for line in (str(error), *error.mistakes))
+    return ConfigError(f"{path}: {text}", mistakes)
 
 
 def _text_of(path: Path) -> str:

@@ -15,6 +15,11 @@ from daemon.errors import ConfigError
 from daemon.redact import Secret, Url, percent_encoded
 from daemon.validation import is_path, is_secret, strings
 
+UNSET = (
+    "is not set: set it, or write it into a file `environment` beside the configuration, and run as a user who may "
+    "read that"
+)
+
 
 class Loader(yaml.SafeLoader):
     """Refuses a key written twice, which YAML forbids and PyYAML lets pass."""
@@ -68,10 +73,7 @@ def _from_environment(match: re.Match[str]) -> str:
         return match[0][1:]
     value = os.environ.get(match[2])
     if value is None:
-        raise ValueError(
-            f"the environment variable {match[2]} is not set: set it, or write it into a file `environment` beside "
-            "the configuration, and run as a user who may read that"
-        )
+        raise ValueError(f"the environment variable {match[2]} {UNSET}")
     return value
 
 

@@ -71,6 +71,11 @@ def _tidy(home: Path) -> Path:
     for folder in [*site.rglob("tests"), *home.rglob("__pycache__")]:
         if folder.is_dir():
             shutil.rmtree(folder)
+    for path in site.glob("*.dist-info/direct_url.json"):  # names the checkout
+        rows = (path.parent / "RECORD").read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [row for row in rows if not row.startswith(f"{path.relative_to(site)},")]
+        (path.parent / "RECORD").write_text("".join(kept), encoding="utf-8")
+        path.unlink()
     for path in (home / "bin").iterdir():
         if path.name != "lookout" and not path.name.startswith("python"):
             path.unlink()

@@ -1,6 +1,6 @@
 """Live video of a source with its boxes, each drawn by OpenCV on the very picture that it was found in.
 
-    pip install lookout-client av opencv-python
+    pip install ./client av opencv-python   # in a checkout; lookout-client, once an index has it
     python draw_opencv.py street                 # a window, until q or Ctrl-C
     python draw_opencv.py street --save out.mp4 --pictures 250
 
@@ -18,7 +18,7 @@ try:
 
     from lookout.messages import Detections
 except ImportError as error:
-    sys.exit(f"{error.name} is not installed: pip install lookout-client av opencv-python")
+    sys.exit(f"{error.name} is not installed: pip install lookout-client av opencv-python; in a checkout: ./client")
 
 GREEN = (90, 200, 60)
 

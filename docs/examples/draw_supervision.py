@@ -1,6 +1,6 @@
 """Live video of a source with its boxes, each drawn by supervision on the very picture that it was found in.
 
-    pip install lookout-client av opencv-python supervision
+    pip install ./client av opencv-python supervision   # in a checkout; lookout-client, once an index has it
     python draw_supervision.py street            # a window, until q or Ctrl-C
     python draw_supervision.py street --save out.mp4 --pictures 250
 
@@ -19,7 +19,9 @@ try:
 
     from lookout.messages import Detections
 except ImportError as error:
-    sys.exit(f"{error.name} is not installed: pip install lookout-client av opencv-python supervision")
+    sys.exit(
+        f"{error.name} is not installed: pip install lookout-client av opencv-python supervision; in a checkout: ./client"
+    )
 
 BOXES, LABELS, TRACES = sv.BoxAnnotator(), sv.LabelAnnotator(), sv.TraceAnnotator()
 

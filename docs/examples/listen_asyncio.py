@@ -1,6 +1,6 @@
 """Prints boxes and events of a running Lookout, in an event loop that does other things as well.
 
-    pip install lookout-client
+    pip install ./client   # in a checkout; lookout-client, once an index has it
     python listen_asyncio.py tcp://127.0.0.1:5556
 
 Ctrl-C ends it.
@@ -16,7 +16,7 @@ try:
     from lookout.errors import LookoutError
     from lookout.messages import Detections, Event
 except ImportError as error:
-    sys.exit(f"{error.name} is not installed: pip install lookout-client")
+    sys.exit(f"{error.name} is not installed: pip install lookout-client; in a checkout: ./client")
 
 
 async def listen(endpoint: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
@@ -65,3 +67,37 @@ def test_values_are_what_systemd_takes_them_for(line: str, value: str | None, tm
 def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "environment")
     assert list(variables_beside(tmp_path / "config.yaml")) == []
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that every user may enter, as none of pytest's."""
+    with TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_a_variable_that_this_user_may_not_read_is_asked_for_with_sudo(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in the file of the Debian package, which is root's."""
+    monkeypatch.delenv("LOOKOUT_TOKEN", raising=False)
+    config, beside = open_folder / "config.yaml", open_folder / "environment"
+    config.write_text('http: {enabled: true, port: 0, token: "${LOOKOUT_TOKEN}"}\n')
+    config.chmod(0o644)
+    assert invoke(["check", "-c", str(config)]) == 2
+    assert "sudo" not in capsys.readouterr().err
+    beside.write_text(f"LOOKOUT_TOKEN={'0' * 32}\n")
+    beside.chmod(0)
+    is_root = os.geteuid() == 0  # who may read every file
+    for command in ("check", "status"):
+        if is_root:
+            os.seteuid(65534)
+        try:
+            assert invoke([command, "-c", str(config)]) == 2
+        finally:
+            if is_root:
+                os.seteuid(0)
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1
+        assert line.endswith(f"this user may not read {beside}: use sudo\n")

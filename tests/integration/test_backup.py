@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import shutil
 import sqlite3
 import stat
@@ -11,6 +13,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 import yaml
 
 from lookout.messages import Event, Message
@@ -128,3 +131,58 @@ def test_a_backup_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert f"{to}: is there already" in _back_up(to, state).stderr
     missing = _back_up(tmp_path / "b", tmp_path / "none")
     assert (missing.returncode, missing.stderr) == (2, f"backup: not there: {tmp_path}/none: name folders by --from\n")
+
+
+def test_a_folder_that_is_deleted_meanwhile_ends_no_backup(tmp_path: Path) -> None:
+    """As the folder of an hour is, when its last recording goes."""
+    state, kept = tmp_path / "state", tmp_path / "kept"
+    (state / "keys").mkdir(parents=True, mode=0o700)
+    for name in ("keys", "2026-01-01"):
+        (kept / name).mkdir(parents=True)
+    runpy.run_path(str(ROOT / "deploy/backup.py"))["_keep_folders"](state, kept)
+    assert stat.S_IMODE((kept / "keys").stat().st_mode) == 0o700
+
+
+def _lines_that_restore(backup: Path, root: Path) -> str:
+    """Those of docs/backup.md, for another root."""
+    page = (ROOT / "docs/backup.md").read_text(encoding="utf-8")
+    lines = "\n".join(re.findall(r"^sudo (sh -c .*/srv/backup/lookout-monday/.*)$", page, re.M))
+    places = {"/srv/backup/lookout-monday": str(backup), "to=/var": f"to={root}/var", " /etc/'": f" {root}/etc/'"}
+    for old, new in places.items():
+        assert old in lines
+        lines = lines.replace(old, new)
+    return lines
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_the_page_says_of_restoring(tmp_path: Path, is_new: bool) -> None:
+    """On a new machine, and where a killed daemon has left its state in the private folder of a service."""
+    backup, root = tmp_path / "backup", tmp_path / "root"
+    (backup / "etc/lookout").mkdir(parents=True)
+    (backup / "etc/lookout/environment").write_text("A=b\n")
+    (backup / "etc/lookout/environment").chmod(0o600)
+    (backup / "var/lib/lookout").mkdir(parents=True)
+    (backup / "var/lib/lookout-bridge").mkdir()
+    (backup / "var/lib/lookout-bridge/bridge.sqlite").write_bytes(b"spool")
+    with closing(_database(backup / "var/lib/lookout/events.sqlite")) as db:
+        db.execute("ROLLBACK")
+    backup.chmod(0o700)
+    for name in ("etc", "var/lib/private/lookout/recordings"):
+        (root / name).mkdir(parents=True)
+    if not is_new:
+        killed = root / "var/lib/private/lookout"
+        (killed / "recordings/1.mp4").write_bytes(b"video")
+        (root / "var/lib/lookout").symlink_to("private/lookout")
+        (root / "etc/lookout").mkdir()
+        with closing(_database(tmp_path / "events.sqlite")) as db:
+            db.execute("ROLLBACK")
+            db.execute("UPDATE events SET number = 7")
+            for path in tmp_path.glob("events.sqlite*"):
+                shutil.copy(path, killed)
+    modes = {path: path.stat().st_mode for path in (root, root / "etc", root / "var", root / "var/lib")}
+    subprocess.run(["sh", "-ec", _lines_that_restore(backup, root)], check=True, timeout=60)
+    assert _numbers(root / "var/lib/lookout/events.sqlite") == [1]
+    assert stat.S_IMODE((root / "etc/lookout/environment").stat().st_mode) == 0o600
+    assert (root / "var/lib/lookout-bridge/bridge.sqlite").read_bytes() == b"spool"
+    assert {path: path.stat().st_mode for path in modes} == modes
+    assert (root / "var/lib/lookout/recordings/1.mp4").exists() != is_new

@@ -21,21 +21,24 @@ import pytest
 
 from daemon.config.load import load
 from tests.support.booted import Booted
-from tests.support.daemon import ROOT
+from tests.support.checkout import builds_here, copy_of_tree
 
 UNITS = ("lookout.service", "lookout@.service", "lookout-dashboard.service", "lookout-bridge.service")
 _HOME = "usr/lib/lookout"
-pytestmark = pytest.mark.slow(4)
+pytestmark = [pytest.mark.slow(4), pytest.mark.needs("dpkg-deb", "debian's venv")]
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As `make deb` makes it; for packagers, whose folder may be written in any way."""
+    """As `make deb` makes it, of a tree in which another version was built; its folder may be written in any way."""
     folder = tmp_path_factory.mktemp("deb")
-    words = [f"DEB_DIR={os.path.relpath(folder, ROOT)}/", "DEB_LOCK=", "DEB_ARGS=--compression=none --no-compile",
+    tree = copy_of_tree(tmp_path_factory.mktemp("tree"))
+    (tree / "build/lib/daemon").mkdir(parents=True)
+    (tree / "build/lib/daemon/of_before.py").touch()
+    words = [f"DEB_DIR={os.path.relpath(folder, tree)}/", "DEB_LOCK=", "DEB_ARGS=--compression=none --no-compile",
              f"MANUAL_PYTHON={sys.executable}"]  # fmt: skip
-    alone = {**os.environ, "PIP_NO_DEPS": "1"}
-    subprocess.run(["make", "--silent", "-C", str(ROOT), *words, "deb"], check=True, capture_output=True, env=alone)
+    here = builds_here(tmp_path_factory.mktemp("pip") / "setuptools")
+    subprocess.run(["make", "--silent", "-C", str(tree), *words, "deb"], check=True, env=here)
     (found,) = folder.glob("lookout_*.deb")
     return found
 
@@ -56,7 +59,7 @@ def test_its_name_says_what_it_is_for(package: Path) -> None:
     rows = _rows(package)
     python = subprocess.run(["/usr/bin/python3", "-c", "import sys; print(sys.version_info[1])"],
                             check=True, capture_output=True, text=True).stdout.strip()  # fmt: skip
-    assert re.fullmatch(r"lookout_\d+\.\d+\.\d+(~\w+)?\+\w+_\w+\.deb", package.name)
+    assert re.fullmatch(r"lookout_\d+\.\d+\.\d+(~\w+)?(\+[\w.]+)?_\w+\.deb", package.name)
     assert package.name == f"{rows['Package']}_{rows['Version']}_{rows['Architecture']}.deb"
     # An environment is for one Python: apt says so before the service does.
     assert f"python3 (>= 3.{python}), python3 (<< 3.{int(python) + 1})" in rows["Depends"]
@@ -75,11 +78,13 @@ def test_what_is_in_it(package: Path, unpacked: Path) -> None:
     for name in ("lib/sysusers.d/lookout.conf", "share/doc/lookout/copyright", "share/doc/lookout/changelog.gz",
                  "share/doc/lookout/docs/runbooks.md", "lib/lookout/share/lookout/backup.py"):  # fmt: skip
         assert (unpacked / "usr" / name).is_file(), name
-    if (ROOT / "tests/manual").exists():
-        for name in ("man/man1/lookout.1.gz", "bash-completion/completions/lookout"):
-            assert (unpacked / "usr/share" / name).is_file(), name
+    for name in ("man/man1/lookout.1.gz", "bash-completion/completions/lookout"):
+        assert (unpacked / "usr/share" / name).is_file(), name
     (licences,) = (unpacked / _HOME / "lib").glob("python*/site-packages/lookoutd-*.dist-info/licenses")
     assert {path.name for path in licences.iterdir()} == {"LICENSE", "THIRD_PARTY.md"}
+    assert (licences.parents[1] / "daemon/cli.py").is_file()
+    assert not (licences.parents[1] / "daemon/of_before.py").exists()
+    assert (licences.parents[1] / "lookout/client.py").is_file()
 
 
 def test_nothing_names_where_it_was_built(unpacked: Path, package: Path) -> None:
@@ -87,7 +92,10 @@ def test_nothing_names_where_it_was_built(unpacked: Path, package: Path) -> None
     assert (home / "bin/lookout").read_text().startswith(f"#!/{_HOME}/bin/python")
     assert f"/{_HOME}" in (home / "pyvenv.cfg").read_text()
     assert {path.name.rstrip("0123456789.") for path in (home / "bin").iterdir()} == {"lookout", "python"}
-    assert [name for name in ("bin/lookout", "pyvenv.cfg") if str(package.parent) in (home / name).read_text()] == []
+    built_at = str(package.parent.parent).encode()  # pytest's folder, in which the tree and the package are
+    files = [path for path in unpacked.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert [str(path) for path in files if built_at in path.read_bytes()] == []
+    assert [row for path in home.rglob("RECORD") for row in path.read_text().splitlines() if "direct_url" in row] == []
     assert not list(home.glob("lib/python*/site-packages/pip"))  # apt installs here
 
 
@@ -170,9 +178,12 @@ def _lives(systemd: Booted) -> Iterator[Callable[[], None]]:
 
     def purged() -> None:
         (root / "etc/lookout/door.key").write_text("mine")
+        for name in ("log/lookout-hall", "log/private/lookout-hall", "cache/private/lookout-hall"):
+            (root / "var" / name).mkdir(parents=True)
         said = systemd.run("dpkg", "--purge", "lookout")
         assert "kept, because nothing brings it back: /var/lib/lookout" in said
         assert sorted(path.name for path in (root / "etc/lookout").iterdir()) == ["door.key"]
+        assert [str(path) for name in ("log", "cache") for path in (root / "var" / name).rglob("lookout*")] == []
         assert (state / "events.sqlite").exists()
         systemd.run(*install)  # as if for the first time
         assert re.search(r"^LOOKOUT_TOKEN=", secrets.read_text(), re.M)

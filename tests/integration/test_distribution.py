@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,7 +16,7 @@ import pytest
 
 from daemon import __version__
 from lookout.testing import Publisher
-from tests.support.checkout import alone, copy_of_tree, environment, install
+from tests.support.checkout import alone, builds_here, copy_of_tree, environment, install
 from tests.support.daemon import PATIENCE_S, ROOT
 
 PACKAGES = ("daemon", "detectors", "calibration", "lookoutd")
@@ -115,7 +116,9 @@ def test_the_client_works_beside_another_package_of_the_daemons_name(client: Pat
     assert done.stderr == ""
     said, refused = done.stdout.splitlines()
     assert said == f"Of python-daemon. {__version__} {site / 'lookout' / 'client.py'}"
-    assert refused == "Subscriber(fleet=...) needs lookoutd: pip install lookoutd"
+    assert (
+        refused == "Subscriber(fleet=...) needs lookoutd: pip install lookoutd; in a checkout: pip install ./client ."
+    )
     with Publisher(timeout_s=PATIENCE_S) as publisher:
         words = [str(bin / "python"), str(ROOT / "docs" / "examples" / "listen_asyncio.py"), publisher.endpoint]
         running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=alone())
@@ -174,3 +177,27 @@ def test_the_wheel_works_where_it_is_installed(wheel: Path, client: Path, tmp_pa
     assert {path.name: path.read_bytes() for path in (tmp_path / "schema").iterdir()} == {
         path.name: path.read_bytes() for path in (ROOT / "docs" / "schema").iterdir()
     }
+
+
+@pytest.mark.long
+@pytest.mark.needs("debian's venv")
+def test_an_upgrade_leaves_the_client_where_the_daemon_had_it_before(tmp_path: Path) -> None:
+    """A lookoutd of before owns the client's files. pip removes it after the client has been put there."""
+    tree = copy_of_tree(tmp_path / "tree")
+    home = tmp_path / "root/opt/lookout"
+    subprocess.run(["/usr/bin/python3", "-m", "venv", str(home)], check=True)
+    (site,) = home.glob("lib/python3*/site-packages")
+    shutil.copytree(ROOT / "lookout", site / "lookout", ignore=shutil.ignore_patterns("__pycache__"))
+    facts = site / "lookoutd-0.0.9.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: lookoutd\nVersion: 0.0.9\n")
+    (facts / "INSTALLER").write_text("pip\n")
+    owned = [path.relative_to(site) for path in [*(site / "lookout").iterdir(), *facts.iterdir()]]
+    (facts / "RECORD").write_text("".join(f"{path},,\n" for path in (*owned, f"{facts.name}/RECORD")))
+    words = [f"DESTDIR={tmp_path / 'root'}", "PYTHON=/usr/bin/python3", f"MANUAL_PYTHON={sys.executable}", "install"]
+    here = builds_here(tmp_path / "setuptools")
+    for _ in range(2):  # the second time nothing is left to mend
+        subprocess.run(["make", "--silent", "-C", str(tree), *words], check=True, env=here)
+        there = {path.name for path in (site / "lookout").iterdir() if path.name != "__pycache__"}
+        assert there == {path.name for path in (ROOT / "lookout").iterdir() if path.name != "__pycache__"}
+        assert [path.name for path in site.glob("lookoutd-*.dist-info")] == [f"lookoutd-{__version__}.dist-info"]

@@ -22,6 +22,8 @@ from daemon.config.root import BridgeFile
 from daemon.errors import ConfigError
 from daemon.http.access import read_tokens
 from daemon.redact import Secret
+from tests.support.booted import copy_sources
+from tests.support.checkout import repository_of
 from tests.support.daemon import ROOT, Lookout
 
 UNITS = ("lookout.service", "lookout@.service")
@@ -170,6 +172,26 @@ def test_what_has_ended_is_started_again() -> None:
     runs = re.findall(r"docker run .*", written)
     assert runs
     assert [line for line in runs if "--restart unless-stopped" not in line] == []
+
+
+def test_no_install_without_dependencies_leaves_the_client_out() -> None:
+    """Lock files have no `lookout-client`, and an index need not have it. Images have the script of backups, too."""
+    text = (ROOT / "Dockerfile").read_text()
+    lines = re.findall(r"pip install .*--no-deps (.*?) *\\?$", text, re.M)
+    assert lines == ["./client ."] * len(re.findall(r"AS build-", text))
+    assert text.count("cp deploy/backup.py /opt/lookout/share/lookout/") == len(lines)
+
+
+def test_sources_are_copied_with_the_links_that_git_has(tmp_path: Path) -> None:
+    """`client/lookout` is one, and without it the client's package is empty."""
+    tree, to = tmp_path / "tree", tmp_path / "to"
+    (tree / "client").mkdir(parents=True)
+    (tree / "client/lookout").symlink_to("../lookout")
+    (tree / "lookout").mkdir()
+    (tree / "lookout/client.py").write_text("x = 1\n")
+    copy_sources(repository_of(tree), to)
+    assert (to / "client/lookout").readlink() == Path("../lookout")
+    assert (to / "client/lookout/client.py").read_text() == "x = 1\n"
 
 
 def test_compose_has_a_configuration_for_each_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

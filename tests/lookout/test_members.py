@@ -48,7 +48,7 @@ def _installed(folder: Path, entry: str) -> None:
 
 def test_without_the_daemons_distribution_it_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    with pytest.raises(ConfigError, match=r"^Subscriber\(fleet=\.\.\.\) needs lookoutd: pip install lookoutd$"):
+    with pytest.raises(ConfigError, match=r"^Subscriber\(fleet=\.\.\.\) needs lookoutd: pip install lookoutd; "):
         Subscriber(fleet="etcd://127.0.0.1:2379/lookout")
 
 

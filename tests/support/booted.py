@@ -127,6 +127,6 @@ def copy_sources(root: Path, to: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True).stdout
     names: Sequence[str] = listed.decode().rstrip("\0").split("\0")
     for name in names:
-        if (root / name).is_file():
+        if (root / name).is_file() or (root / name).is_symlink():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, to / name)
+            shutil.copy2(root / name, to / name, follow_symlinks=False)

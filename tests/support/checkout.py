@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.support.daemon import ROOT
@@ -61,6 +62,24 @@ def install(bin: Path, *words: str, cwd: Path | None = None) -> None:
     subprocess.run([*pip, *options, *words], check=True, cwd=cwd, env=environment)
     (site,) = bin.parent.glob("lib/python*/site-packages")
     (site / "packages-of-tests.pth").write_text("\n".join(packages) + "\n")
+
+
+def builds_here(folder: Path) -> dict[str, str]:
+    """An environment in which any pip builds with the setuptools of these tests, and fetches nothing.
+
+    Args:
+        folder: a new one, for links.
+    """
+    found = find_spec("setuptools")
+    assert found is not None
+    assert found.origin is not None
+    folder.mkdir()
+    for path in Path(found.origin).parents[1].iterdir():
+        if path.name.startswith(("setuptools", "_distutils_hack", "pkg_resources", "wheel")):
+            (folder / path.name).symlink_to(path)
+    # Of a pip's variables this one is set to what the option makes of it.
+    options = {"PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1"}
+    return {**alone(), **options, "PYTHONPATH": str(folder)}
 
 
 def alone() -> dict[str, str]:

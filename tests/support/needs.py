@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,6 +70,14 @@ def _server(name: str) -> Need:
     return Need(lambda: shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is not None, (name,))
 
 
+def _has_debians_venv() -> bool:
+    """Whether Debian's own Python makes environments, as `make deb` does."""
+    probe = ["/usr/bin/python3", "-c", "import ensurepip, venv"]
+    with suppress(OSError):
+        return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+    return False
+
+
 def _modules(names: Iterable[str], *requirements: str) -> Need:
     return Need(lambda: all(map(find_spec, names)), pip=requirements)
 
@@ -85,6 +95,8 @@ NEEDS = {
     "chromium": _program("chromium", "chromium", "fonts-dejavu-core"),
     "firefox-esr": _program("firefox-esr"),
     "promtool": _program("promtool", "prometheus"),
+    "dpkg-deb": _program("dpkg-deb", "dpkg"),
+    "debian's venv": Need(_has_debians_venv, ("python3-venv", "make")),
     "systemd": _program("systemd-analyze", "systemd"),
     "systemd-container": _program("systemd-nspawn", "systemd-container"),
     "etcd-server": _program("etcd", "etcd-server"),
