@@ -69,7 +69,7 @@ def test_all_is_well_until_a_source_is_down(served: Served, said: Any, monkeypat
     assert served.client.post("/api/v1/sources", json=door).status_code == 201
     try:
         _check_down(told)
-        monkeypatch.setenv("LOOKOUT_TOKEN", TOKEN)
+        monkeypatch.setenv("LOOKOUT_TOKEN", f"{TOKEN}\n")  # as a file of variables may have it
         assert said("status", "--url", served.url)[0] == 1
         assert not is_well()
         assert ("Troubles" in words[0], "source door" in words[0]) == (True, True)
@@ -108,6 +108,18 @@ def test_where_nobody_can_be_asked_it_says_what_to_do(served: Served, said: Any,
             assert (code, told.count("\n"), words in told) == (2, 1, True), told
     code, told = said("status", "--url", "ftp://127.0.0.1")
     assert (code, told.count("\n"), "is not the address of an HTTP API" in told) == (2, 1, True)
+
+
+@pytest.mark.parametrize("token", ["first-line\nsecond-line", "töken-of-somebody"])
+@pytest.mark.parametrize("command", [["status"], ["reload"], ["log-level"], ["events"], ["dashboard"]])
+def test_a_token_that_cannot_be_sent_is_not_shown(
+    command: list[str], token: str, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOKOUT_TOKEN", token)
+    address = "http://127.0.0.1:9"
+    code, told = said(*command, *([address] if command[0] in ("events", "dashboard") else ["--url", address]))
+    assert (code, told.count("\n"), token[:5] in told) == (2, 1, False), told
+    assert "LOOKOUT_TOKEN cannot be sent" in told
 
 
 def test_the_rest_of_the_file_may_have_mistakes(served: Served, said: Any, tmp_path: Path) -> None:
