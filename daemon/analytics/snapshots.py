@@ -65,8 +65,8 @@ class EventSnapshots(ThreadPart):
     """Writes pictures from its own thread; those that wait at its end, too.
 
     Attributes:
-        lost: pictures that could not be written.
-        trouble: why the last ones could not be; None if they could.
+        lost: pictures that could not be written, or whose frames never came.
+        trouble: why the last one that was tried could not be written; None if it could.
 
     Raises:
         ConfigError: the folder cannot be used.
@@ -157,7 +157,8 @@ class EventSnapshots(ThreadPart):
                 mark(drawn, request.box, request.text)
                 self._store(request.id, jpeg(drawn))
         except (OSError, DetectorError) as error:
-            self._lose(len(job.requests), getattr(error, "strerror", None) or str(error))
+            reason = getattr(error, "strerror", None) or str(error)
+            self._lose(len(job.requests), reason, is_trouble=isinstance(error, OSError))
             return
         with self._losing:
             lost, self._lost_here, self.trouble = self._lost_here, 0, None
@@ -213,12 +214,17 @@ class EventSnapshots(ThreadPart):
         self._files.extend((path, size) for _, path, size in sorted(found))
         self._bytes = sum(size for _, size in self._files)
 
-    def _lose(self, count: int, reason: str) -> None:
+    def _lose(self, count: int, reason: str, *, is_trouble: bool = False) -> None:
+        """
+        Args:
+            is_trouble: the folder does not take them, so that the next ones are lost as well.
+        """
         with self._losing:
-            is_first = not self._lost_here
+            is_first = not self._lost_here or (is_trouble and self.trouble is None)
             self.lost += count
             self._lost_here += count
-            self.trouble = f"pictures cannot be written: {reason}; so far {self._lost_here} are lost"
+            if is_trouble:
+                self.trouble = f"pictures cannot be written: {reason}; so far {self._lost_here} are lost"
         if is_first:
             log.error("pictures of events cannot be written", folder=str(self._config.folder), reason=reason)
 
