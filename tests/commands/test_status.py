@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from daemon.cli import invoke
 from daemon.commands.running_daemon import AwayError, RunningDaemon, running_daemon
 from daemon.commands.status import status_of
 from daemon.redact import Secret
+from daemon.system.reload_answer import ReloadAnswer, read_answer, write_answer
 from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until, wait_until
 from tests.support.ports import free_port
 from tests.support.served import TOKEN, Served, street
@@ -288,3 +290,12 @@ def test_without_http_a_service_finds_the_answer_in_its_folder(
         assert lookout.stop() == 0
         code, told = said(*command, lookout.process.pid)
         assert (code, told.count("\n"), "cannot be signalled: No such process" in told) == (2, 1, True)
+
+
+def test_an_answer_may_name_a_file_whose_name_is_no_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    name = os.fsdecode(b"/etc/camera-\xff.yaml")
+    write_answer(ReloadAnswer(5, None, f"{name}: cannot be read", [f"{name}, line 1: no"]))
+    (found,) = [read_answer(path) for path in tmp_path.iterdir()]
+    shown = "/etc/camera-\ufffd.yaml"
+    assert found == ReloadAnswer(5, None, f"{shown}: cannot be read", [f"{shown}, line 1: no"])
