@@ -179,7 +179,7 @@ def given_token(text: str | None) -> Secret | None:
 
 
 def _sendable(whose: str, text: str) -> Secret:
-    """A token as a header takes it. What surrounds it in a file or a variable, such as a line's end, is left out.
+    """A token as a header takes it, without spaces and line breaks around it, as a file or a variable may have them.
 
     Raises:
         ConfigError: it cannot be sent; does not show it.

@@ -187,6 +187,21 @@ def test_a_full_disk_costs_pictures_and_nothing_else(folder: Path, clock: Manual
     assert list(folder.iterdir()) == []
 
 
+def test_a_folder_that_comes_back_is_no_trouble_any_more(folder: Path, clock: ManualClock) -> None:
+    """Before the next event, which may be days away."""
+    with logged() as lines, Rig(None, clock, snapshots=_config(folder)) as rig:
+        assert rig.snapshots is not None
+        folder.rename(folder.with_name("away"))
+        _fill(rig, 2)
+        assert "No such file or directory; so far 2 are lost" in str(rig.snapshots.trouble)
+        folder.with_name("away").rename(folder)
+        clock.advance(10)
+        rig.snapshots.run_once()
+        assert rig.snapshots.trouble is None
+        assert [*folder.iterdir()] == []
+    assert [line["log_level"] for line in lines] == ["error", "warning"]
+
+
 def test_a_folder_that_cannot_be_used_is_one_line(tmp_path: Path, clock: ManualClock) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "none" / "x", tmp_path / "file"):
