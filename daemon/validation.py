@@ -20,6 +20,7 @@ from daemon.redact import Secret, Url
 
 T = TypeVar("T")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+UNKNOWN_NAME = "[...]"  # in a path of msgspec: some value of a mapping by names
 _MAX_QUOTED = 40  # characters of a value that a message quotes
 _MEANT = re.compile(r"; did you mean `([^`]+)`\?$")
 _MOST = 100  # mistakes of one value
@@ -99,6 +100,12 @@ def unknown_keys(raw: Mapping[str, object], kind: Any) -> Iterator[str]:
     info = _info(kind)
     for key in [key for key in raw if key not in kind.__struct_fields__]:
         yield _unknown_key(str(key), info)
+
+
+def is_meant(key: str, mistake: str) -> bool:
+    """Whether a line of `unknown_keys` proposes this key."""
+    meant = _MEANT.search(mistake)
+    return meant is not None and meant[1] == key
 
 
 def strings(value: object, path: str = "") -> Iterator[tuple[str, str]]:
@@ -181,7 +188,9 @@ def _explain(message: str, raw: object, kind: inspect.Type, before: str) -> str:
     elif isinstance(value, list) and (most := re.search(r"`array` of length <= (\d+)", text)):
         text = f"may have {most[1]} items, not {len(value)}"
     elif text.startswith(("Expected", "Invalid")) and wanted is not None:
-        text = f"must be {allowed_values(wanted)}, not {_kind_of(value) if _holds_secret(wanted) else _shown(value)}"
+        text = f"must be {allowed_values(wanted)}"
+        if UNKNOWN_NAME not in path:  # which of several values it is nobody knows
+            text += f", not {_kind_of(value) if _holds_secret(wanted) else _shown(value)}"
     path = f"{before}.{path}" if before and path[:1] not in ("", "[") else before + path
     return f"{path}: {text}" if path else text
 

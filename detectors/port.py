@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -165,12 +165,13 @@ def on_host(image: Image | PreparedImage) -> HostImage:
 
 
 def fetched(image: Image) -> Fetch:
-    """A `Fetch` for a picture that is in host memory already.
+    """A `Fetch` for a picture that is in host memory already. It is copied: a capture lends that memory, and has little.
 
     Raises:
         DetectorError: the picture is on a device.
     """
-    picture = on_host(image)
+    lent = on_host(image)
+    picture = replace(lent, bgr=lent.bgr.copy())
     return lambda: picture
 
 

@@ -136,10 +136,10 @@ class Journal(ThreadPart):
         self._store.close()
 
     def run_once(self) -> None:
-        """Write the waiting events, and remove old ones."""
+        """Write the waiting events, or try whether some could be written, and remove old ones."""
         self._store.check_place()
         waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        if waiting:
+        if waiting or self.trouble:  # until a next event nobody would know that it is over
             self._write([event for event, _ in waiting], Counter(key for _, key in waiting if key))
         else:
             with suppress(*UNWRITABLE, LookoutError):  # the next batch meets it, and reports it

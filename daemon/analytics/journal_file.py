@@ -93,6 +93,8 @@ class JournalFile:
     def append(self, events: Sequence[Event], grown: Mapping[Key, int], now: int, max_rows: int) -> None:
         """Add events, and numbers to totals, in one transaction; the oldest events beyond the limit go.
 
+        Something is written where there is nothing to add, too: it tells whether the disk takes it.
+
         Raises:
             DamagedError, sqlite3.Error: nothing was changed.
         """
@@ -102,7 +104,7 @@ class JournalFile:
         last = max([self.last, *(event.number for event in events)])
         reserved = last + _RESERVE if last > self.reserved - _RESERVE // 2 else self.reserved
         with self._db.transaction() as db:
-            if reserved != self.reserved:
+            if reserved != self.reserved or not events:
                 db.execute(_RESERVE_NUMBERS, (reserved,))
             db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
             db.executemany(_GROW, totals)

@@ -10,6 +10,7 @@ import os
 import queue
 import re
 import shutil
+import tempfile
 import threading
 from collections import deque
 from contextlib import suppress
@@ -37,6 +38,8 @@ log = structlog.get_logger(__name__)
 _MAX_WAITING = 16  # pictures in memory
 _IDLE_S = 0.2
 _DAY_S = 86_400
+_TRIED = 1 << 18  # bytes, as of a picture
+_TRY_EVERY_NS = 10_000_000_000
 _MIB = 1 << 20
 _ID = re.compile(r"[0-9A-Za-z-]{1,64}-\d{1,20}")
 _PLACES = (ZoneConfig, LineConfig, GateConfig)
@@ -65,8 +68,8 @@ class EventSnapshots(ThreadPart):
     """Writes pictures from its own thread; those that wait at its end, too.
 
     Attributes:
-        lost: pictures that could not be written.
-        trouble: why the last ones could not be; None if they could.
+        lost: pictures that could not be written, or whose frames never came.
+        trouble: why the last one that was tried could not be written; None if it could.
 
     Raises:
         ConfigError: the folder cannot be used.
@@ -77,6 +80,7 @@ class EventSnapshots(ThreadPart):
         self._config = config
         self.lost = 0
         self.trouble: str | None = None
+        self._try_ns = 0  # monotonic, when a folder in trouble is tried again
         self._lost_here = 0  # since the last picture that was written
         self._losing = threading.Lock()
         self._requests: dict[str, list[_Request]] = {}  # by source; a source is in one lane at a time
@@ -136,18 +140,21 @@ class EventSnapshots(ThreadPart):
     def work(self, pulse: Pulse) -> None:
         while not (self.ending.is_set and self._jobs.empty()):
             pulse.rest()
-            with suppress(queue.Empty):
+            try:
                 self.write(self._jobs.get(timeout=_IDLE_S))  # nothing holds it longer: its memory is lent
                 pulse.beat()
+            except queue.Empty:
+                self._try_again()
 
     def on_error(self, error: Exception) -> None:  # noqa: ARG002
         log.exception("pictures of events have failed: events go on without")
 
     def run_once(self) -> None:
-        """Write the pictures that wait."""
+        """Write the pictures that wait, and try whether others could be written."""
         with suppress(queue.Empty):
             while True:
                 self.write(self._jobs.get_nowait())
+        self._try_again()
 
     def write(self, job: _Job) -> None:
         try:
@@ -157,8 +164,26 @@ class EventSnapshots(ThreadPart):
                 mark(drawn, request.box, request.text)
                 self._store(request.id, jpeg(drawn))
         except (OSError, DetectorError) as error:
-            self._lose(len(job.requests), getattr(error, "strerror", None) or str(error))
+            reason = getattr(error, "strerror", None) or str(error)
+            self._lose(len(job.requests), reason, is_trouble=isinstance(error, OSError))
             return
+        self._recover()
+
+    def _try_again(self) -> None:
+        """After a failure: until a next event nobody would know that it is over."""
+        now = self._clock.monotonic_ns()
+        if self.trouble is None or now < self._try_ns:
+            return
+        self._try_ns = now + _TRY_EVERY_NS
+        try:
+            self._prune(_TRIED)
+            with tempfile.TemporaryFile(dir=self._config.folder) as file:
+                file.write(bytes(_TRIED))
+        except OSError:
+            return
+        self._recover()
+
+    def _recover(self) -> None:
         with self._losing:
             lost, self._lost_here, self.trouble = self._lost_here, 0, None
         if lost:
@@ -213,12 +238,18 @@ class EventSnapshots(ThreadPart):
         self._files.extend((path, size) for _, path, size in sorted(found))
         self._bytes = sum(size for _, size in self._files)
 
-    def _lose(self, count: int, reason: str) -> None:
+    def _lose(self, count: int, reason: str, *, is_trouble: bool = False) -> None:
+        """
+        Args:
+            is_trouble: the folder does not take them, so that the next ones are lost as well.
+        """
         with self._losing:
-            is_first = not self._lost_here
+            is_first = not self._lost_here or (is_trouble and self.trouble is None)
             self.lost += count
             self._lost_here += count
-            self.trouble = f"pictures cannot be written: {reason}; so far {self._lost_here} are lost"
+            if is_trouble:
+                self._try_ns = self._clock.monotonic_ns() + _TRY_EVERY_NS
+                self.trouble = f"pictures cannot be written: {reason}; so far {self._lost_here} are lost"
         if is_first:
             log.error("pictures of events cannot be written", folder=str(self._config.folder), reason=reason)
 

@@ -92,7 +92,8 @@ def run(
     if out:
         check_pages()
     load = options.load_of(values)
-    with progress("bench run", "repeats" if repeats > 1 else "s") as shown:
+    alone = repeats == copies == 1  # in this process
+    with progress("bench run", "s" if alone else "repeats", is_plain=alone) as shown:
         report = repeated(
             load,
             repeats,

@@ -20,8 +20,7 @@ from daemon.config.root import BridgeFile, Config
 from daemon.config.targets import TargetConfig
 from daemon.errors import ConfigError, LookoutError
 from daemon.log import logging
-from daemon.peers.addresses import bridged_addresses
-from daemon.redact import Secret
+from daemon.peers.addresses import bridged_addresses, given_token
 from daemon.system.signals import stopping_on_signals
 from daemon.system.stop_token import StopToken
 from daemon.system.tuning import disable_core_dumps, raise_nofile_limit
@@ -40,7 +39,7 @@ def run(path: Path, token: str | None) -> int:
     """
     config = load_bridge(path)
     check_can_run(config.bridge)
-    addresses = bridged_addresses(config, Secret(token) if token else None)
+    addresses = bridged_addresses(config, given_token(token))
     disable_core_dumps()
     raise_nofile_limit()
     stop, clock, asked = StopToken(), SystemClock(), StopToken()

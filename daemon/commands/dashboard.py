@@ -12,7 +12,6 @@ from daemon.config.load import load_page
 from daemon.config.root import Config, LogConfig, PageConfig
 from daemon.errors import ConfigError, LookoutError
 from daemon.log import logging
-from daemon.redact import Secret
 from daemon.system.signals import stopping_on_signals
 from daemon.system.stop_token import StopToken
 from daemon.system.tuning import disable_core_dumps, raise_nofile_limit
@@ -31,7 +30,7 @@ def dashboard(path: Path | None, arguments: Sequence[str], token: str | None, po
     """
     try:
         from daemon.dashboard.server import Dashboard
-        from daemon.peers.addresses import addresses_of
+        from daemon.peers.addresses import addresses_of, given_token
     except ImportError as error:
         raise ConfigError(f"the page needs {error.name}: pip install 'lookoutd[http]'") from error
     config = load_page(path) if path else None
@@ -40,7 +39,7 @@ def dashboard(path: Path | None, arguments: Sequence[str], token: str | None, po
         import msgspec
 
         page = msgspec.structs.replace(page, port=port)
-    addresses = addresses_of(config, arguments, Secret(token) if token else None)
+    addresses = addresses_of(config, arguments, given_token(token))
     disable_core_dumps()
     raise_nofile_limit()
     stop, clock = StopToken(), SystemClock()

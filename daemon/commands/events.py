@@ -12,7 +12,8 @@ import msgspec
 
 from daemon.clock import utc_text
 from daemon.errors import LookoutError
-from daemon.redact import printable
+from daemon.peers.addresses import given_token
+from daemon.redact import Secret, printable
 from daemon.system.streams import is_output_read
 from lookout.client import Subscriber
 from lookout.messages import Event, Message
@@ -58,7 +59,7 @@ def messages_while_read(subscriber: Subscriber) -> Iterator[Message]:
 
 def kept(url: str, sources: Sequence[str], since: int | None, token: str | None, as_json: bool) -> int:
     """Print events of the journal: the newest, or all behind a number."""
-    for event in _pages(url.rstrip("/"), since, token):
+    for event in _pages(url.rstrip("/"), since, given_token(token)):
         if not sources or event.source in sources:
             _print(event, as_json)
     return 0
@@ -82,7 +83,7 @@ def words_of(event: Event) -> str:
     return printable("  ".join(part for part in parts if part))
 
 
-def _pages(url: str, since: int | None, token: str | None) -> Iterator[Event]:
+def _pages(url: str, since: int | None, token: Secret | None) -> Iterator[Event]:
     while True:
         page = _get(url, since, token)
         yield from page.events
@@ -91,11 +92,11 @@ def _pages(url: str, since: int | None, token: str | None) -> Iterator[Event]:
         since = page.next
 
 
-def _get(url: str, since: int | None, token: str | None) -> _Page:
+def _get(url: str, since: int | None, token: Secret | None) -> _Page:
     query = "" if since is None else f"?since={since}&limit=1000"
     request = urllib.request.Request(f"{url}/api/v1/events{query}")  # noqa: S310 - `is_url`
-    if token:
-        request.add_header("Authorization", f"Bearer {token}")
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token.reveal()}")
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - likewise
             return msgspec.json.decode(answer.read(), type=_Page)

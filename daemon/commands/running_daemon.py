@@ -16,7 +16,7 @@ import msgspec
 from daemon.config.http import HttpConfig, Role, is_loopback
 from daemon.config.load import load_http
 from daemon.errors import ConfigError, LookoutError
-from daemon.peers.addresses import http_address, own_http, token_of
+from daemon.peers.addresses import given_token, http_address, own_http, token_of
 from daemon.redact import Secret, printable
 from daemon.system.http_client import HttpAnswer, HttpRequest, fetch, unverified_tls
 
@@ -131,9 +131,9 @@ def running_daemon(config: Path, url: str | None, token: str | None, roles: tupl
         roles: of tokens of the file, the wanted one first.
 
     Raises:
-        ConfigError: the file cannot be used, or says nowhere to ask; says what to do.
+        ConfigError: the file or a token cannot be used, or the file says nowhere to ask; says what to do.
     """
-    given, own = (Secret(text) if text else None for text in (token, os.environ.get("LOOKOUT_TOKEN")))
+    given, own = (given_token(text) for text in (token, os.environ.get("LOOKOUT_TOKEN")))
     if url is not None:
         address = http_address(url)
         return RunningDaemon(address, given or own, is_here=is_loopback(urlsplit(address).hostname or ""))

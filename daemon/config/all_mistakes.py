@@ -13,15 +13,17 @@ from daemon.config.source_checks import problems_of_source
 from daemon.config.sources import SourceConfig
 from daemon.config.text import hook, problems_of_variables
 from daemon.errors import ConfigError
-from daemon.validation import convert, mistakes_of, unknown_keys
+from daemon.validation import UNKNOWN_NAME, convert, is_meant, mistakes_of, unknown_keys
 
 _OF_SOURCES = {"model", "models", "record", "tracking", "fleet"}  # sections that sources refer to
-_NAMED = "[...]"  # in a path of msgspec: some value of a mapping by names
+_TOLD_BY_NAME = f"record.stores{UNKNOWN_NAME}"
 
 
 def mistakes_in(raw: Mapping[str, Any]) -> Iterator[str]:
     """A line for each mistake of each section and of each source, each with the path of its key; some come twice."""
-    yield from unknown_keys(raw, Config)
+    unknown = [*unknown_keys(raw, Config)]
+    yield from unknown
+    yield from _missing(raw, unknown)
     sections, bad = {}, set[str]()
     for name, told, found in _sections(raw):
         yield from told
@@ -41,6 +43,15 @@ def mistakes_in(raw: Mapping[str, Any]) -> Iterator[str]:
             good[f"sources[{index}]"] = row
     if not bad & _OF_SOURCES:
         yield from _between({name: raw[name] for name in Config.__struct_fields__ if name in raw.keys() - bad}, good)
+
+
+def _missing(raw: Mapping[str, Any], unknown: list[str]) -> Iterator[str]:
+    """Keys that every configuration has, unless one that is unknown stands for it; and sources that are no list."""
+    for name, is_there in (("model", "model" in raw or "models" in raw), ("sources", "sources" in raw)):
+        if not is_there and not any(is_meant(name, mistake) for mistake in unknown):
+            yield f"missing key `{name}`"
+    if "sources" in raw and not isinstance(raw["sources"], list):
+        yield from mistakes_of(raw["sources"], list[object], hook, "sources")[0]
 
 
 def mistakes_of_named(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -64,7 +75,7 @@ def _sections(raw: Mapping[str, Any]) -> Iterator[tuple[str, list[str], Any]]:
     for name in [name for name in kinds if name in raw and name not in ("sources", "models")]:
         told = [*problems_of_variables({name: raw[name]}, Config)]
         mistakes, found = mistakes_of(raw[name], kinds[name], hook, name)
-        told += [mistake for mistake in mistakes if _NAMED not in mistake]  # of a mapping by names: told above
+        told += [mistake for mistake in mistakes if not mistake.startswith(_TOLD_BY_NAME)]
         yield name, told, None if told or mistakes else found
 
 

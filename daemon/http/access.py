@@ -181,7 +181,7 @@ def check_body(request: Request) -> None:
 
 
 def _secret(row: TokenConfig, where: str) -> Secret:
-    found = row.token
+    found = None if row.token is None else Secret(row.token.reveal().strip())  # clients send it without a line's end
     if row.token_file is not None:
         try:
             found = Secret(read_text(row.token_file).strip())

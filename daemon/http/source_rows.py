@@ -87,7 +87,7 @@ def pending_row(source: SourceConfig) -> dict[str, Any]:
 def _row(source: SourceConfig, capture: HostedCapture | None) -> dict[str, Any]:
     return {
         "config": plain(source),
-        "state": capture.state if capture else "ended" if source.enabled else "disabled",
+        "state": capture.state if capture else "connecting" if source.enabled else "disabled",
         "format": plain(capture.format) if capture and capture.format else None,
         "failure": scrub(capture.failure) if capture and capture.failure else None,
         "recording": None,

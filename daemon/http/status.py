@@ -121,7 +121,8 @@ def _sources(parts: DaemonParts, last: Metrics | None) -> Iterator[SourceReport]
     for source in parts.changes.config.sources:
         capture, count = captures.get(source.id), counts.get(source.id) or Counts.none()
         if capture is None:
-            yield SourceReport(id=source.id, state="ended" if source.enabled else "disabled")
+            # An enabled one is being changed.
+            yield SourceReport(id=source.id, state="connecting" if source.enabled else "disabled")
             continue
         heard, figures = parts.sources.states.of(source.id), last.sources.get(source.id) if last else None
         reason = capture.failure or (heard.reason if heard else None)

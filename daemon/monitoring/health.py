@@ -99,8 +99,8 @@ class Health:
 
     def troubles(self) -> list[Trouble]:
         """All that is wrong now, problems and warnings, and since when; any thread may call it."""
-        now, found = self._clock.utc_ns(), dict(self._found())
-        with self._noticing:
+        with self._noticing:  # around the questions, too: an older answer would forget what a newer one has found
+            now, found = self._clock.utc_ns(), dict(self._found())
             self._since = {what: self._since.get(what, now) for what in found}
             return [Trouble(what, self._since[what], reason) for what, reason in found.items()]
 

@@ -169,13 +169,35 @@ def token_of(http: HttpConfig, roles: Sequence[Role]) -> Secret | None:
     return None
 
 
+def given_token(text: str | None) -> Secret | None:
+    """A token of the command line or the environment; None for an empty one.
+
+    Raises:
+        ConfigError: it cannot be sent.
+    """
+    return _sendable("the token of --token or LOOKOUT_TOKEN", text) if text and text.strip() else None
+
+
+def _sendable(whose: str, text: str) -> Secret:
+    """A token as a header takes it, without spaces and line breaks around it, as a file or a variable may have them.
+
+    Raises:
+        ConfigError: it cannot be sent; does not show it.
+    """
+    token = text.strip()
+    if not token.isascii() or not token.isprintable():
+        raise ConfigError(f"{whose} cannot be sent: it has a line break, or a character beyond ASCII")
+    return Secret(token)
+
+
 def _token(name: str, token: Secret | None, file: Path | None) -> Secret | None:
+    whose = f"the token of {name!r}"
     if file is None:
-        return token
+        return None if token is None else _sendable(whose, token.reveal())
     try:
-        return Secret(read_text(file).strip())
+        return _sendable(whose, read_text(file))
     except OSError as error:
-        raise ConfigError(f"the token of {name!r}: {file} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{whose}: {file} cannot be read: {error.strerror}") from error
 
 
 def _checked_endpoint(url: str) -> str:

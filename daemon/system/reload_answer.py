@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from daemon.redact import printable
+
 _NAME = "reload.json"
 
 
@@ -43,9 +45,11 @@ def write_answer(answer: ReloadAnswer) -> None:
     path = answer_path()
     if path is None:
         return
-    with suppress(OSError):
+    error = None if answer.error is None else printable(answer.error)  # the name of a file may be no UTF-8
+    told = msgspec.structs.replace(answer, error=error, mistakes=[printable(row) for row in answer.mistakes])
+    with suppress(OSError, UnicodeError):
         part = path.with_suffix(".part")
-        part.write_bytes(msgspec.json.encode(answer))
+        part.write_bytes(msgspec.json.encode(told))
         part.replace(path)
 
 

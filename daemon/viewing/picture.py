@@ -31,7 +31,7 @@ class SeenPicture:
 
 
 def seen(frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> SeenPicture:
-    """Called in the lane, which only asks for the pixels.
+    """Called in the lane, which only asks for a copy of the pixels.
 
     Raises:
         DetectorError: they cannot be fetched.

@@ -17,7 +17,7 @@ import structlog
 
 from daemon.analytics.source_time import SourceClock
 from daemon.lifecycle import ThreadPart
-from daemon.pipeline.frames import Frame
+from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Pulse
 from daemon.viewing.picture import SeenPicture, seen
@@ -47,17 +47,24 @@ class _Video:
         return self._last - self._first + 1 - self.file.frames if self._first >= 0 else 0
 
     def add(self, picture: SeenPicture) -> None:
-        """
+        """After a failure it is left out.
+
         Raises:
             OSError, DetectorError: it cannot be added.
         """
         info = picture.info
-        self._first = info.seq if self._first < 0 else self._first
-        self._last = info.seq
+        self.note(info)
+        if self.failure:
+            return
         if self._clock.advance(info) is None:
             self._jumps += _JUMP_TICKS
         drawn = picture.drawn()
         self.file.add(drawn, self._clock.now * TICKS_S // 1_000_000_000 + self._jumps)
+
+    def note(self, info: FrameInfo) -> None:
+        """A frame that the file has soon, or that is left out."""
+        self._first = info.seq if self._first < 0 else self._first
+        self._last = info.seq
 
     def fail(self, error: Exception) -> None:
         """Nothing more is written; the first reason counts."""
@@ -84,7 +91,7 @@ class SavedVideos(ThreadPart):
 
     def on_result(self, frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> None:
         """Called by lanes."""
-        if frame.info.source not in self._videos:
+        if frame.info.source not in self._videos or not self.is_waiting:
             return
         try:
             if self._pictures.full():
@@ -110,6 +117,10 @@ class SavedVideos(ThreadPart):
     def close(self) -> None:
         """End the files, and say what is in each."""
         self.is_waiting = False
+        with suppress(queue.Empty):
+            while True:  # after a failure of the thread
+                info = self._pictures.get_nowait().info
+                self._videos[info.source].note(info)
         for source, video in self._videos.items():
             try:
                 video.file.close()
@@ -129,8 +140,6 @@ class SavedVideos(ThreadPart):
 
     def _add(self, picture: SeenPicture) -> None:
         video = self._videos[picture.info.source]
-        if video.failure:
-            return
         try:
             video.add(picture)
         except (OSError, ValueError, av.error.FFmpegError, DetectorError) as error:

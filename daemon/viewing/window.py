@@ -71,16 +71,24 @@ class WindowProcess:
             self._end.close()
             raise LookoutError(f"--show: no process can be started: {error.strerror}") from error
         self._end.settimeout(_OPEN_S)
-        if self._received() != READY:
+        if self._received(len(READY)) != READY:
             self.close()
             raise LookoutError("--show: no window can be opened on this display: use --dashboard, or --save-video")
         self._end.settimeout(_SEND_S)
 
     @property
     def is_closed(self) -> bool:
-        """A person has closed a window, or the process has died."""
+        """A person has closed a window.
+
+        Raises:
+            OSError: the process has died.
+        """
         readable, _, _ = select.select([self._end], [], [], 0)
-        return bool(readable)
+        if not readable:
+            return False
+        if self._received(len(CLOSED)) != CLOSED:
+            raise BrokenPipeError("its process has died")
+        return True
 
     def show(self, name: str, picture: Picture) -> None:
         """
@@ -98,9 +106,9 @@ class WindowProcess:
         finish(self._process, _END_S)
         self._end.close()
 
-    def _received(self) -> bytes:
+    def _received(self, count: int) -> bytes:
         try:
-            return self._end.recv(len(READY))
+            return self._end.recv(count)
         except OSError:
             return b""
 
@@ -133,14 +141,33 @@ class ShownPictures(ThreadPart):
             pulse.rest()
             self._clock.wait(self._bell, _IDLE_S)
             pulse.beat()
-            if self._window.is_closed:
+            if not self._shows():
                 log.info("a window was closed: this ends Lookout")
                 self._on_closed()
                 return
+
+    def _shows(self) -> bool:
+        """Show the pictures that wait; False when a person has closed a window.
+
+        Raises:
+            OSError: the process has died, or takes no more.
+        """
+        if self._window.is_closed:
+            return False
+        try:
             self.run_once()
+        except OSError:  # the process has ended while it was sent a picture
+            if self._window.is_closed:
+                return False
+            raise
+        return True
 
     def run_once(self) -> None:
-        """Show the pictures that wait."""
+        """Show the pictures that wait.
+
+        Raises:
+            OSError: the process takes no more.
+        """
         for source in [*self._newest]:
             picture = self._newest.pop(source)
             with suppress(DetectorError):

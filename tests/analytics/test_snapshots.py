@@ -128,7 +128,7 @@ def test_a_frame_that_never_comes_is_counted(folder: Path, clock: ManualClock) -
         event = _event(rig, 10)
         _show(rig, 20)
         rig.snapshots.run_once()
-        assert rig.snapshots.lost == 1
+        assert (rig.snapshots.lost, rig.snapshots.trouble) == (1, None)  # nothing is wrong with the folder
         assert _picture(rig, event.id) is None
     assert [line["event"] for line in lines] == ["pictures of events cannot be written"]
 
@@ -185,6 +185,21 @@ def test_a_full_disk_costs_pictures_and_nothing_else(folder: Path, clock: Manual
     (line,) = lines
     assert "MiB of the disk are free" in line["reason"]
     assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_comes_back_is_no_trouble_any_more(folder: Path, clock: ManualClock) -> None:
+    """Before the next event, which may be days away."""
+    with logged() as lines, Rig(None, clock, snapshots=_config(folder)) as rig:
+        assert rig.snapshots is not None
+        folder.rename(folder.with_name("away"))
+        _fill(rig, 2)
+        assert "No such file or directory; so far 2 are lost" in str(rig.snapshots.trouble)
+        folder.with_name("away").rename(folder)
+        clock.advance(10)
+        rig.snapshots.run_once()
+        assert rig.snapshots.trouble is None
+        assert [*folder.iterdir()] == []
+    assert [line["log_level"] for line in lines] == ["error", "warning"]
 
 
 def test_a_folder_that_cannot_be_used_is_one_line(tmp_path: Path, clock: ManualClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from daemon.cli import invoke
 from daemon.commands.running_daemon import AwayError, RunningDaemon, running_daemon
 from daemon.commands.status import status_of
 from daemon.redact import Secret
+from daemon.system.reload_answer import ReloadAnswer, read_answer, write_answer
 from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until, wait_until
 from tests.support.ports import free_port
 from tests.support.served import TOKEN, Served, street
@@ -69,7 +71,7 @@ def test_all_is_well_until_a_source_is_down(served: Served, said: Any, monkeypat
     assert served.client.post("/api/v1/sources", json=door).status_code == 201
     try:
         _check_down(told)
-        monkeypatch.setenv("LOOKOUT_TOKEN", TOKEN)
+        monkeypatch.setenv("LOOKOUT_TOKEN", f"{TOKEN}\n")  # as a file of variables may have it
         assert said("status", "--url", served.url)[0] == 1
         assert not is_well()
         assert ("Troubles" in words[0], "source door" in words[0]) == (True, True)
@@ -119,6 +121,18 @@ def test_where_nobody_can_be_asked_it_says_what_to_do(served: Served, said: Any,
             assert (code, told.count("\n"), words in told) == (2, 1, True), told
     code, told = said("status", "--url", "ftp://127.0.0.1")
     assert (code, told.count("\n"), "is not the address of an HTTP API" in told) == (2, 1, True)
+
+
+@pytest.mark.parametrize("token", ["first-line\nsecond-line", "töken-of-somebody"])
+@pytest.mark.parametrize("command", [["status"], ["reload"], ["log-level"], ["events"], ["dashboard"]])
+def test_a_token_that_cannot_be_sent_is_not_shown(
+    command: list[str], token: str, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOKOUT_TOKEN", token)
+    address = "http://127.0.0.1:9"
+    code, told = said(*command, *([address] if command[0] in ("events", "dashboard") else ["--url", address]))
+    assert (code, told.count("\n"), token[:5] in told) == (2, 1, False), told
+    assert "LOOKOUT_TOKEN cannot be sent" in told
 
 
 def test_the_rest_of_the_file_may_have_mistakes(served: Served, said: Any, tmp_path: Path) -> None:
@@ -287,3 +301,12 @@ def test_without_http_a_service_finds_the_answer_in_its_folder(
         assert lookout.stop() == 0
         code, told = said(*command, lookout.process.pid)
         assert (code, told.count("\n"), "cannot be signalled: No such process" in told) == (2, 1, True)
+
+
+def test_an_answer_may_name_a_file_whose_name_is_no_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    name = os.fsdecode(b"/etc/camera-\xff.yaml")
+    write_answer(ReloadAnswer(5, None, f"{name}: cannot be read", [f"{name}, line 1: no"]))
+    (found,) = [read_answer(path) for path in tmp_path.iterdir()]
+    shown = "/etc/camera-\ufffd.yaml"
+    assert found == ReloadAnswer(5, None, f"{shown}: cannot be read", [f"{shown}, line 1: no"])

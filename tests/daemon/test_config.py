@@ -141,7 +141,7 @@ def test_refused_in_one_line_with_the_place(text: str, where: str, what: str) ->
 
 
 def test_a_key_that_is_written_twice_is_named_with_its_place() -> None:
-    with pytest.raises(ConfigError, match="line 3, column 3: key 'max_age_ms' is written twice"):
+    with pytest.raises(ConfigError, match=r"^board\.max_age_ms: is written twice, in lines 2 and 3"):
         parse("board:\n  max_age_ms: 1\n  max_age_ms: 2\n" + GOOD)
 
 
@@ -264,6 +264,23 @@ def test_every_mistake_of_many_cameras_has_its_id_and_its_line(monkeypatch: pyte
         assert (place.rstrip(", "), content in lines[int(number) - 1]) == (id, True), found
         said.remove(found[0])
     assert said == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lanes: many\n", ["missing key `model`", "missing key `sources`", "lanes: must be"]),
+        ("lanes: many\nmodels: {a: {path: m}}\nsources: null\n", ["lanes: must be", "sources: must be a list"]),
+        ("lanes: many\nmodle: {path: m}\nsources: []\n", ["lanes: must be", "unknown key `modle`"]),
+        (GOOD + "lanes: many\nfleet: {labels: {a: 5}}\n", ["lanes: must be", "fleet.labels[...]: must be a text ("]),
+    ],
+)
+def test_no_mistake_hides_another(text: str, says: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    assert len(caught.value.mistakes) == len(says), caught.value.mistakes
+    for mistake, words in zip(caught.value.mistakes, says):
+        assert mistake.startswith(words)
 
 
 def test_a_dollar_more_stands_for_the_text_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

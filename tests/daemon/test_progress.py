@@ -42,6 +42,19 @@ def test_a_terminal_has_a_bar(clock: ManualClock) -> None:
     assert "[red]clip" in text
 
 
+def test_a_terminal_has_lines_where_a_bar_would_be_measured(
+    clock: ManualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = io.StringIO()
+    console = Console(file=terminal, force_terminal=True, width=120)
+    with progress("bench run", "s", clock, console, is_plain=True) as shown:
+        for done in range(0, 20, 6):
+            shown.tell(done, 60)
+            clock.advance(6)
+    assert terminal.getvalue() == ""
+    assert capsys.readouterr().err == "bench run: 12 of 60 s, 0:48 left\n"
+
+
 @pytest.mark.parametrize(
     ("unit", "done", "total", "words"),
     [

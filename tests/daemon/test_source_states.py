@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from daemon.build import build
+from daemon.config.load import parse
 from daemon.control.source_states import SourceState, SourceStates
+from daemon.http.source_rows import SourceRows
+from daemon.http.status import report
 from daemon.monitoring.health import Health
+from daemon.seams import Seams
 from daemon.system.stop_token import StopToken
+from detectors.fake.detector import FakeDetector
 from tests.support.clock import ManualClock
 
 
@@ -67,3 +73,18 @@ def test_a_trouble_is_since_it_was_noticed_until_it_is_over(clock: ManualClock) 
     assert {row.what: row.since for row in health.troubles()} == dict.fromkeys(
         ("load", "classifier-light"), clock.utc_ns()
     )
+
+
+def test_a_source_that_is_being_changed_has_not_ended() -> None:
+    """A change takes its capture out, which may need seconds to end, and puts the new one in."""
+    text = "model: {path: none}\nsources: [{id: cam, type: synthetic}, {id: second, type: synthetic, enabled: false}]\n"
+    text += "publisher: {endpoint: 'tcp://127.0.0.1:*'}\n"
+    app = build(parse(text), Seams(open_detector=lambda _, options: FakeDetector(options)))
+    try:
+        app.sources.remove(["cam"])
+        found = report(app.parts, {"stores": [], "bridge": None, "fleet": None})
+        states = {"cam": "connecting", "second": "disabled"}
+        assert {row.id: row.state for row in found.sources} == states
+        assert {row["config"]["id"]: row["state"] for row in SourceRows(app.changes, app.sources).all()} == states
+    finally:
+        app.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import av
@@ -80,6 +81,17 @@ def test_what_comes_faster_than_it_is_written_is_left_out_and_counted(videos: Sa
     assert line["too_slow"] == line["left_out"] == 41 - kept
 
 
+def test_a_picture_that_waits_keeps_no_memory_of_its_capture(videos: SavedVideos) -> None:
+    """A capture process lends few pictures: an encoder that is slow costs no frame of detection."""
+    pixels = np.zeros((480, 640, 3), np.uint8)
+    lent = weakref.ref(pixels)
+    videos.on_result(Frame(frame(0), HostImage(pixels)), CAR, _LANE, ("car",))
+    del pixels
+    assert lent() is None
+    videos.run_once()
+    videos.stop(1.0)
+
+
 def test_another_size_is_brought_to_that_of_the_first(videos: SavedVideos, tmp_path: Path) -> None:
     for seq, size in enumerate([(481, 641), (720, 1280), (480, 640)]):
         _show(videos, seq, size=size)
@@ -108,7 +120,9 @@ def test_a_disk_that_is_full_ends_the_video_alone(clock: ManualClock, tmp_path: 
             _show(videos, seq)
             videos.run_once()
         videos.stop(1.0)
-    assert [line["event"] for line in lines if line["log_level"] == "error"][-1] == "a video is not whole"
+    last = [line for line in lines if line["log_level"] == "error"][-1]
+    assert last["event"] == "a video is not whole"
+    assert last["frames"] + last["left_out"] == 3
 
 
 def test_a_source_without_a_frame_leaves_no_file(videos: SavedVideos, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from detectors.detections import Detections
 from detectors.fake.detector import FakeLane
 from detectors.port import HostImage
 from tests.support.clock import ManualClock
-from tests.support.events import frame, runtime
-from tests.support.remembering_screen import PERSON_CLOSES
+from tests.support.events import frame, logged, runtime
+from tests.support.remembering_screen import DIES, PERSON_CLOSES
 
 NOTHING = Detections(np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int32))
 _SCREEN = "tests.support.remembering_screen"
@@ -79,6 +79,33 @@ def test_a_window_that_a_person_closes_ends_the_daemon(window: WindowProcess, cl
     part.start()
     assert ended.wait(60)
     assert part.stop(60) == ()
+
+
+def test_a_window_that_is_closed_while_it_is_sent_a_picture_ends_the_daemon(
+    window: WindowProcess, clock: ManualClock
+) -> None:
+    """Nobody takes the second picture."""
+    ended = threading.Event()
+    part = ShownPictures(window, ended.set, runtime(clock))
+    lane = FakeLane(0.0, 0.0, lambda _: None)
+    part.on_result(*_result(1, "door", PERSON_CLOSES), lane, ())
+    part.on_result(*_result(2, "yard", 100, (1440, 2560)), lane, ())
+    with logged() as lines:
+        part.start()
+        assert ended.wait(60)
+        assert part.stop(60) == ()
+    assert [line["event"] for line in lines] == ["a window was closed: this ends Lookout"]
+
+
+def test_a_process_of_windows_that_dies_does_not_end_the_daemon(window: WindowProcess, clock: ManualClock) -> None:
+    part = ShownPictures(window, lambda: pytest.fail("nobody has closed it"), runtime(clock))
+    part.on_result(*_result(1, "door", DIES), FakeLane(0.0, 0.0, lambda _: None), ())
+    with logged() as lines:
+        part.start()
+        assert part.join(60) == ()
+    (line,) = lines
+    assert line["event"] == "the window has failed: all else goes on without"
+    assert line["reason"] == "its process has died"
 
 
 def test_a_window_that_dies_costs_the_window_alone(window: WindowProcess, clock: ManualClock) -> None:
