@@ -13,7 +13,7 @@ from av.packet import Packet
 
 from daemon.sources.bitstream import Bitstream
 
-_MAX_BYTES = 4 << 20  # more are passed over, up to the next key picture
+_MAX_BYTES = 4 << 20  # after the picture that begins; more are passed over, up to the next key picture
 _STALE_NS = 200_000_000
 _HEAD_BYTES = 4096  # of a packet, with all that stands before its picture
 
@@ -42,7 +42,7 @@ class HeldPackets:
         self.passed_over, self.is_due = 0, False
         self._is_waiting = False
         self._rows: deque[Held] = deque()
-        self._bytes = 0
+        self._bytes, self._max_bytes = 0, _MAX_BYTES
         self._end: Exception | None = None  # of the connection
 
     def __bool__(self) -> bool:
@@ -60,13 +60,16 @@ class HeldPackets:
         if row.pictures:
             if self._begins(row.packet, bitstream):
                 self._drop_pictures()
+                self._max_bytes = _MAX_BYTES + self._bytes + row.packet.size
             elif not self.has_picture:
                 self.passed_over += row.pictures
                 return
         self._rows.append(row)
         self._bytes += row.packet.size
-        if self._bytes > _MAX_BYTES:
+        if self._bytes > self._max_bytes:
             self._drop_pictures()
+            if self._bytes > self._max_bytes:
+                self._drop(len(self._rows))
 
     def begin(self) -> None:
         """The decoder's turn has come."""
@@ -108,14 +111,17 @@ class HeldPackets:
 
     def clear(self) -> None:
         """Pass over what is held: another stream begins."""
-        self._drop_pictures()
-        self._rows.clear()
-        self._bytes, self._is_waiting = 0, False
+        self._drop(len(self._rows))
+        self._is_waiting = False
 
     def _drop_pictures(self) -> None:
         """Pass all pictures over. Parameter sets after the last one belong to the next."""
-        last = max((at for at, row in enumerate(self._rows) if row.pictures), default=-1)
-        for _ in range(last + 1):
+        self._drop(max((at for at, row in enumerate(self._rows, 1) if row.pictures), default=0))
+        self._max_bytes = _MAX_BYTES
+
+    def _drop(self, count: int) -> None:
+        """Pass over the first rows."""
+        for _ in range(count):
             row = self._rows.popleft()
             self._bytes -= row.packet.size
             self.passed_over += row.pictures

@@ -159,6 +159,25 @@ def test_of_a_camera_without_key_pictures_little_is_held() -> None:
     assert packets.pop().packet.pts == 20
 
 
+def test_a_key_picture_waits_whatever_its_size() -> None:
+    """The newest, with what refers to it."""
+    packets = held(*(Held(packet(number, 5 << 20, key=True), 1, 0) for number in range(3)), Held(packet(3), 1, 0))
+    assert packets.passed_over == 2
+    assert packets.has_picture
+    assert [packets.pop().packet.pts for _ in range(2)] == [2, 3]
+
+
+def test_packets_without_a_picture_do_not_pile_up() -> None:
+    rows = [Held(packet(number, 1 << 20), 0, 0) for number in range(18)]
+    packets = held(*rows, Held(packet(20, key=True), 1, 0))
+    kept = [packets.pop().packet.pts]
+    while packets:
+        kept.append(packets.pop().packet.pts)
+    assert 1 < len(kept) <= 5
+    assert kept[-1] == 20
+    assert packets.passed_over == 0
+
+
 # --- turns that are asked for -------------------------------------------------------------------------------------
 
 
