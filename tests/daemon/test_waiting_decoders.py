@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +301,24 @@ def test_an_idle_session_gives_way_where_the_driver_has_no_room(sizes: dict[str,
         assert watched(reader, 10) == list(range(10))
         with closing(pool_source(sizes["small"], gpu).open()) as refused, pytest.raises(SourceError, match="no room"):
             watched(refused, 1)
+
+
+@pytest.mark.needs("ffmpeg")
+def test_a_camera_that_no_idle_session_serves_is_read_while_it_waits(
+    pictures: list[Picture], sizes: dict[str, Path]
+) -> None:
+    """The driver does not change the session's decoder. So a new one waits for its turn, with the first packet."""
+    calls = count(1)
+    gpu = FakeGpu(has_turn=lambda: next(calls) not in range(2, 12), changes=False)
+    other = at_rate(pictures_of(sizes["small"]), FPS)
+    for items in (pictures, other):
+        with RtspCamera(Camera(items, ends=True)) as server:
+            config = AvConfig(id="s", url=Url(server.url()), decode="nvdec")
+            with closing(AvSource(config, gpu.pool).open()) as reader:
+                seen = watched(reader, len(other))
+    assert None not in seen[12:]
+    assert (next(calls), gpu.opened) == (14, 2)
+    assert sum(not session.closed for session in gpu.sessions) == 1
 
 
 # --- processes over the driver's stand-in -----------------------------------------------------------------------------
