@@ -169,10 +169,9 @@ class AvReader:
         while True:
             while self._frames:
                 frame = self._frames.popleft()
-                if self._marks.stale.has(frame.pts):
-                    self._pending.deliver(frame.pts)
+                if self._marks.stale.has(frame.pts):  # it was passed over while it waited
                     self._decode_ns = 0
-                    return Skipped("late")
+                    continue
                 if self._demuxer.is_new(frame.pts, frame.time_base):
                     return self._picture(frame)
                 self._pending.deliver(frame.pts)
@@ -231,11 +230,11 @@ class AvReader:
     def _decode_held(self) -> None:
         """Decode the first packet that is held."""
         begun = monotonic_ns()
-        row = self._held.pop()
-        if row.is_stale(begun):
+        row = self._held.pop(begun)
+        if row.is_stale:
             self._marks.stale.add(row.packet.pts)
         try:
-            if not self._decode_packet(row.packet, row.pictures):
+            if not self._decode_packet(row.packet, 0 if row.is_stale else row.pictures):
                 self._held.put_back(row)
         finally:
             self._decode_ns += monotonic_ns() - begun
@@ -350,20 +349,21 @@ class AvReader:
         return None
 
     def _decode_packet(self, packet: Packet[Any], pictures: int) -> bool:
-        """Whether the decoder has taken it."""
+        """Whether the decoder has taken it. What it has not taken is counted when it comes again."""
+        hidden = 0  # pictures
         if packet.is_discard and packet.pts is not None:  # others may refer to it, but it is not shown
             self._marks.discarded.add(packet.pts)
-            self._passed_over["not_shown"] += pictures
-            pictures = 0
+            hidden, pictures = pictures, 0
         if packet.is_corrupt and pictures:
             self._marks.corrupt.add(packet.pts)
-        self._pending.add(packet, pictures)
-        self._keys.note_packet(packet)
         try:
             for frame in self._decoder.decode(packet):
                 if not self._marks.discarded.has(frame.pts):  # the decoder does not know edit lists
                     self._frames.append(frame)
+            if self._decoder.is_waiting:
+                return False
         except DecodeError as error:
+            self._note_sent(packet, pictures, hidden)
             if packet.size and not pictures:
                 return True
             self._pending.lose(packet)
@@ -372,11 +372,15 @@ class AvReader:
         except UnsuitableError as error:
             self._decoding.on_refusal(str(error))
             raise SourceError(f"{self._config.url} cannot be decoded: {error}") from error
-        if not self._decoder.is_waiting:
-            return True
-        for _ in range(pictures):
-            self._pending.lose(packet)
-        return False
+        self._note_sent(packet, pictures, hidden)
+        return True
+
+    def _note_sent(self, packet: Packet[Any], pictures: int, hidden: int) -> None:
+        """Note a packet that the decoder has taken, the pictures that are expected of it, and those that are hidden."""
+        self._pending.add(packet, pictures)
+        if hidden:
+            self._passed_over["not_shown"] += hidden
+        self._keys.note_packet(packet)
 
     def _report_lost(self) -> None:
         """Decoders drop broken pictures silently; more packets than pictures reveal it."""

@@ -13,28 +13,31 @@ from av.packet import Packet
 
 from daemon.sources.bitstream import Bitstream
 
-_MAX_BYTES = 4 << 20  # more are passed over, up to the next key picture
+_MAX_BYTES = 4 << 20  # after the picture that begins; more are passed over, up to the next key picture
 _STALE_NS = 200_000_000
 _HEAD_BYTES = 4096  # of a packet, with all that stands before its picture
 
 
 class Held(NamedTuple):
-    """A packet, the number of its pictures, and when it came, monotonic ns."""
+    """
+    Attributes:
+        pictures: their number in the packet.
+        got: when it came, monotonic ns.
+        is_stale: its pictures are decoded only because others refer to them, and not shown. They are passed over.
+    """
 
     packet: Packet[Any]
     pictures: int
     got: int
-
-    def is_stale(self, now: int) -> bool:
-        """Whether its pictures are decoded only because others refer to them, and not shown."""
-        return self.pictures > 0 and now - self.got > _STALE_NS
+    is_stale: bool = False
 
 
 class HeldPackets:
     """From the newest picture with which a decoder can begin.
 
     Attributes:
-        passed_over: pictures that are older, and have not been taken by `take_passed_over`.
+        passed_over: pictures that are older, or have waited for too long, and have not been taken by
+            `take_passed_over`. So whoever reads has them one by one, and not at once when the turn comes.
         is_due: the decoder's turn has come: they are to be decoded.
     """
 
@@ -42,7 +45,7 @@ class HeldPackets:
         self.passed_over, self.is_due = 0, False
         self._is_waiting = False
         self._rows: deque[Held] = deque()
-        self._bytes = 0
+        self._bytes, self._max_bytes = 0, _MAX_BYTES
         self._end: Exception | None = None  # of the connection
 
     def __bool__(self) -> bool:
@@ -57,24 +60,31 @@ class HeldPackets:
     def add(self, row: Held, bitstream: Bitstream) -> None:
         """Hold a packet, or pass it over; a key picture replaces all that is older."""
         self._is_waiting = True
+        for at, other in enumerate(self._rows):
+            if row.got - other.got <= _STALE_NS:
+                break
+            self._rows[at] = self._aged(other, row.got)
         if row.pictures:
             if self._begins(row.packet, bitstream):
                 self._drop_pictures()
+                self._max_bytes = _MAX_BYTES + self._bytes + row.packet.size
             elif not self.has_picture:
                 self.passed_over += row.pictures
                 return
         self._rows.append(row)
         self._bytes += row.packet.size
-        if self._bytes > _MAX_BYTES:
+        if self._bytes > self._max_bytes:
             self._drop_pictures()
+            if self._bytes > self._max_bytes:
+                self._drop(len(self._rows))
 
     def begin(self) -> None:
         """The decoder's turn has come."""
         self.is_due = True
 
-    def pop(self) -> Held:
-        """The first packet, which is to be decoded now."""
-        row = self._rows.popleft()
+    def pop(self, now: int) -> Held:
+        """The first packet, which is to be decoded now; monotonic ns."""
+        row = self._aged(self._rows.popleft(), now)
         self._bytes -= row.packet.size
         self.is_due = self._is_waiting = bool(self._rows)
         return row
@@ -108,18 +118,29 @@ class HeldPackets:
 
     def clear(self) -> None:
         """Pass over what is held: another stream begins."""
-        self._drop_pictures()
-        self._rows.clear()
-        self._bytes, self._is_waiting = 0, False
+        self._drop(len(self._rows))
+        self._is_waiting = False
 
     def _drop_pictures(self) -> None:
         """Pass all pictures over. Parameter sets after the last one belong to the next."""
-        last = max((at for at, row in enumerate(self._rows) if row.pictures), default=-1)
-        for _ in range(last + 1):
+        self._drop(max((at for at, row in enumerate(self._rows, 1) if row.pictures), default=0))
+        self._max_bytes = _MAX_BYTES
+
+    def _drop(self, count: int) -> None:
+        """Pass over the first rows."""
+        for _ in range(count):
             row = self._rows.popleft()
             self._bytes -= row.packet.size
-            self.passed_over += row.pictures
+            if not row.is_stale:
+                self.passed_over += row.pictures
         self.is_due = False
+
+    def _aged(self, row: Held, now: int) -> Held:
+        """The row, whose pictures are passed over if it is too old. One without a time cannot be told from others."""
+        if row.is_stale or not row.pictures or row.packet.pts is None or now - row.got <= _STALE_NS:
+            return row
+        self.passed_over += row.pictures
+        return row._replace(is_stale=True)
 
     def _begins(self, packet: Packet[Any], bitstream: Bitstream) -> bool:
         return packet.is_keyframe or bitstream.begins_recovery(bytes(memoryview(packet)[:_HEAD_BYTES]))

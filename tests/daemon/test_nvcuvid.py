@@ -62,6 +62,7 @@ def driver(library: Driver) -> Iterator[Driver]:
     yield library
     library.refuse(0)
     library.refuse_changes(0)
+    nvcuvid._has_refused.clear()
     assert library.told()[-1] == "alive 0 mapped 0", "something was left behind"
 
 
@@ -183,7 +184,6 @@ def test_a_decoder_that_is_empty_is_changed_to_a_smaller_stream_and_back(driver:
 def test_where_a_decoder_cannot_be_changed_another_is_made(driver: Driver, code: int, tmp_path: Path) -> None:
     """Because the stream is larger, or because the driver refuses, which is said once."""
     driver.refuse_changes(code)
-    nvcuvid._tell_refused.cache_clear()
     first, then = ("p", "w") if code else ("w", "p")
     with written(tmp_path) as lines, closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder:
         for kind in (first, then, first):
@@ -193,6 +193,7 @@ def test_where_a_decoder_cannot_be_changed_another_is_made(driver: Driver, code:
         assert len(made) == (3 if code else 2)
         said = [row for row in lines() if "changes no decoder" in row["event"]]
         assert [row["error"] for row in said] == ([code] if code else [])
+        assert nvcuvid.refuses_changes() is bool(code)
 
 
 def test_a_change_that_loses_the_gpu_is_not_survived(driver: Driver) -> None:

@@ -8,6 +8,8 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,28 @@ def test_a_recording_waits_and_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("ffmpeg")
+def test_whoever_reads_hears_of_a_camera_while_it_waits(pictures: list[Picture]) -> None:
+    """Its next key picture may be long in coming. Each picture is shown or counted once."""
+    slow = [replace(picture, wait=0.1) for picture in pictures[:12]]
+    more = [replace(slow[-1], at=slow[-1].at + number / FPS) for number in range(1, 100)]
+    with RtspCamera(Camera([*slow, *more])) as server:
+        config = AvConfig(id="s", url=Url(server.url()), decode="nvdec")
+        with closing(AvSource(config, FakeGpu(has_turn=lambda: False).pool).open()) as reader:
+            packets: list[Packet[Any]] = []
+            reader.set_tap(packets.append)
+            assert watched(reader, 5) == [None] * 5
+            assert 5 < len(packets) < len(slow + more)
+    gpu = FakeGpu(has_turn=turns_from(10))
+    with RtspCamera(Camera(slow, ends=True)) as server:
+        config = AvConfig(id="s", url=Url(server.url()), decode="nvdec")
+        with closing(AvSource(config, gpu.pool).open()) as reader:
+            seen = watched(reader, 12)
+            with pytest.raises(SourceError, match="closed by its server"):
+                reader.read()
+    assert None not in seen[-2:]
+
+
+@pytest.mark.needs("ffmpeg")
 def test_a_camera_that_leaves_while_it_waits_leaves_nothing_behind(pictures: list[Picture]) -> None:
     gpu = FakeGpu(has_turn=lambda: False)
     with RtspCamera(Camera(pictures, ends=True)) as server:
@@ -128,14 +152,28 @@ def held(*rows: Held) -> HeldPackets:
 def test_what_waited_for_long_is_not_shown() -> None:
     """It is decoded, because later pictures refer to it. Pictures come in their own order."""
     packets = held(*(Held(packet(number, key=not number), 1, 100 * MS * number) for number in range(4)))
-    rows = [packets.pop() for _ in range(4)]
+    assert packets.passed_over == 1
+    rows = [packets.pop(350 * MS) for _ in range(4)]
     assert [row.packet.pts for row in rows] == [0, 1, 2, 3]
-    assert [row.is_stale(350 * MS) for row in rows] == [True, True, False, False]
-    assert packets.passed_over == 0
+    assert [row.is_stale for row in rows] == [True, True, False, False]
+    assert packets.passed_over == 2
     stale = MarkedTimes()
     for pts in (0, 3, None):
         stale.add(pts)
     assert [stale.has(pts) for pts in (0, 1, None, 2, 3, 4, 3)] == [True, False, False, False, True, False, False]
+
+
+def test_what_is_passed_over_in_time_is_counted_once() -> None:
+    """Whether it is decoded later, or makes room for a key picture. A packet that the decoder does not take is the same
+    when it comes again."""
+    packets = held(*(Held(packet(number, key=not number), 1, 100 * MS * number) for number in range(4)))
+    packets.put_back(packets.pop(250 * MS))
+    assert packets.passed_over == 1
+    packets.add(Held(packet(4), 1, 400 * MS), BITSTREAM)
+    assert packets.passed_over == 2
+    packets.add(Held(packet(5, key=True), 1, 450 * MS), BITSTREAM)
+    assert packets.passed_over == 5
+    assert packets.pop(450 * MS).packet.pts == 5
 
 
 def test_parameters_before_a_key_picture_stay_with_it() -> None:
@@ -143,7 +181,7 @@ def test_parameters_before_a_key_picture_stay_with_it() -> None:
         return Held(packet(number, key=key), pictures, 0)
 
     packets = held(row(0, 1), row(1, 0), row(2, 1, key=True), row(3, 1), row(4, 0), row(5, 1, key=True), row(6, 1))
-    assert [packets.pop().packet.pts for _ in range(3)] == [4, 5, 6]
+    assert [packets.pop(0).packet.pts for _ in range(3)] == [4, 5, 6]
     assert not packets
     assert packets.passed_over == 3
 
@@ -156,7 +194,26 @@ def test_of_a_camera_without_key_pictures_little_is_held() -> None:
     assert packets.passed_over == 20
     assert [packets.take_passed_over() for _ in range(21)] == [True] * 20 + [False]
     packets.add(Held(packet(20, key=True), 1, 0), BITSTREAM)
-    assert packets.pop().packet.pts == 20
+    assert packets.pop(0).packet.pts == 20
+
+
+def test_a_key_picture_waits_whatever_its_size() -> None:
+    """The newest, with what refers to it."""
+    packets = held(*(Held(packet(number, 5 << 20, key=True), 1, 0) for number in range(3)), Held(packet(3), 1, 0))
+    assert packets.passed_over == 2
+    assert packets.has_picture
+    assert [packets.pop(0).packet.pts for _ in range(2)] == [2, 3]
+
+
+def test_packets_without_a_picture_do_not_pile_up() -> None:
+    rows = [Held(packet(number, 1 << 20), 0, 0) for number in range(18)]
+    packets = held(*rows, Held(packet(20, key=True), 1, 0))
+    kept = [packets.pop(0).packet.pts]
+    while packets:
+        kept.append(packets.pop(0).packet.pts)
+    assert 1 < len(kept) <= 5
+    assert kept[-1] == 20
+    assert packets.passed_over == 0
 
 
 # --- turns that are asked for -------------------------------------------------------------------------------------
@@ -281,6 +338,24 @@ def test_an_idle_session_gives_way_where_the_driver_has_no_room(sizes: dict[str,
         assert watched(reader, 10) == list(range(10))
         with closing(pool_source(sizes["small"], gpu).open()) as refused, pytest.raises(SourceError, match="no room"):
             watched(refused, 1)
+
+
+@pytest.mark.needs("ffmpeg")
+def test_a_camera_that_no_idle_session_serves_is_read_while_it_waits(
+    pictures: list[Picture], sizes: dict[str, Path]
+) -> None:
+    """The driver does not change the session's decoder. So a new one waits for its turn, with the first packet."""
+    calls = count(1)
+    gpu = FakeGpu(has_turn=lambda: next(calls) not in range(2, 12), changes=False)
+    other = at_rate(pictures_of(sizes["small"]), FPS)
+    for items in (pictures, other):
+        with RtspCamera(Camera(items, ends=True)) as server:
+            config = AvConfig(id="s", url=Url(server.url()), decode="nvdec")
+            with closing(AvSource(config, gpu.pool).open()) as reader:
+                seen = watched(reader, len(other))
+    assert None not in seen[12:]
+    assert (next(calls), gpu.opened) == (14, 2)
+    assert sum(not session.closed for session in gpu.sessions) == 1
 
 
 # --- processes over the driver's stand-in -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from daemon.errors import DecodeError
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec import session as sessions
 from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
-from daemon.sources.nvdec.port import LoadablePicture
+from daemon.sources.nvdec.port import LoadablePicture, NeedsTurnError
 from daemon.sources.nvdec.session import Engines, NvdecSession
 from detectors.port import DeviceImage
 
@@ -28,7 +28,13 @@ SURFACES = 3
 def main() -> None:
     engines = Engines(0)
     assert set(engines.capability().codecs) == {"h264", "hevc", "vp9", "mjpeg"}
-    for scenario in (pictures_are_copied, another_stream_is_decoded, what_is_broken_is_told, no_room_is_told):
+    for scenario in (
+        pictures_are_copied,
+        another_stream_is_decoded,
+        what_is_broken_is_told,
+        no_room_is_told,
+        a_camera_has_no_other_decoder_made_while_it_is_not_read,
+    ):
         scenario(engines)
         left = CUDA.cuda_alive() - 1, NVCUVID.nvcuvid_alive()  # the context stays
         assert left == (0, 0), f"{scenario.__name__} left something behind"
@@ -49,9 +55,10 @@ def pictures_are_copied(engines: Engines) -> None:
                     if len(held) == SURFACES:
                         check(*held.popleft())
             assert seen == list(range(20 if low_latency else 16))
-            assert len(session.drain()) == 20 - len(seen)
             decoder = decoder_bytes("hevc", 1920, 1088, 0, low_latency=low_latency, dpb_size=5)
             assert session.memory_bytes == decoder + SURFACES * picture_bytes(1904, 1078)
+            assert len(session.drain()) == 20 - len(seen)
+            assert session.memory_bytes == 0
             assert not session.all_free
             while held:
                 check(*held.popleft())
@@ -65,6 +72,8 @@ def another_stream_is_decoded(engines: Engines) -> None:
         before = load(True, False)
         for kind, size in ((b"w", (624, 1078)), (b"p", (1904, 1078)), (b"w", (624, 1078))):
             session.drain()
+            assert feed(session, b"-", 0) == []  # parameters alone
+            assert session.memory_bytes == 0
             for number in range(2 * SURFACES):
                 ((load, _),) = feed(session, kind, number)
                 image = load(True, False)
@@ -73,8 +82,33 @@ def another_stream_is_decoded(engines: Engines) -> None:
         assert session.room == (1920, 1088)
         assert not session.all_free
         check(0, before)
-        del before, load
+        beside = CUDA.cuda_alive()
+        del before
+        ((load, _),) = feed(session, b"w", 0)
+        load(True, False)
+        assert CUDA.cuda_alive() < beside
+        del load
         assert session.all_free
+
+
+def a_camera_has_no_other_decoder_made_while_it_is_not_read(engines: Engines) -> None:
+    """Because its stream is larger, or because the driver refuses: a recording has one made at once."""
+    refusal = ctypes.c_int.in_dll(NVCUVID, "refusal_of_change")
+    for first, then, code in ((b"w", b"p", 0), (b"p", b"w", 1)):
+        refusal.value = code
+        for low_latency in (True, False):
+            with closing(engines.session("h264", low_latency=low_latency, surfaces=SURFACES)) as session:
+                assert session.can_begin()
+                feed(session, first, 0)
+                session.drain()
+                if low_latency:
+                    with pytest.raises(NeedsTurnError):
+                        feed(session, then, 0)
+                else:
+                    feed(session, then, 0)
+                    assert [time for _, time in session.drain()] == [0]
+                assert session.room == ((0, 0) if code else (640, 1088) if low_latency else (1920, 1088))
+    refusal.value = 0
 
 
 def what_is_broken_is_told(engines: Engines) -> None:

@@ -25,7 +25,7 @@ from daemon.sources.leases import BufferPool
 from daemon.sources.nvdec.capability import Capability, SizeLimits
 from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
 from daemon.sources.nvdec.pool import NvdecPool
-from daemon.sources.nvdec.port import LoadablePicture, NoRoomError
+from daemon.sources.nvdec.port import LoadablePicture, NeedsTurnError, NoRoomError
 from daemon.sources.nvdec.upload import interleave
 from detectors.port import DetectorError, DeviceImage, HostImage, Image
 
@@ -41,6 +41,7 @@ class FakeSession:
         dpb_size: pictures in its picture buffer, None for the usual number.
         has_turn: whether a decoder may be opened now.
         has_room: whether the driver has room for it.
+        changes: whether the driver changes its decoder to another size.
 
     Attributes:
         drained: how often it was.
@@ -56,7 +57,9 @@ class FakeSession:
         dpb_size: int | None = None,
         has_turn: Callable[[], bool] = lambda: True,
         has_room: Callable[[], bool] = lambda: True,
+        changes: bool = True,
     ) -> None:
+        self._changes, self._form = changes, (0, 0)
         self._has_turn, self._has_room, self.room = has_turn, has_room, (0, 0)
         self._memories: list[tuple[HostMemory, BufferPool[HostSlot]]] = []
         self._size = (0, 0)
@@ -86,9 +89,16 @@ class FakeSession:
         except av.error.FFmpegError:
             return []  # silently, as the GPU does
         finally:
-            width, height = self._context.width, self._context.height
-            if width > self.room[0] or height > self.room[1]:  # it is opened anew
-                self.room, self.opened = (width, height), self.opened + 1
+            self._fit((self._context.width, self._context.height))
+
+    def _fit(self, size: tuple[int, int]) -> None:
+        """Open another decoder where the one that there is does not serve."""
+        has_room = size[0] <= self.room[0] and size[1] <= self.room[1]
+        if not (has_room and (self._changes or size in (self._form, (0, 0)))):
+            if self._low_latency and self.opened:
+                raise NeedsTurnError
+            self.room, self.opened = size, self.opened + 1
+        self._form = size
 
     def drain(self) -> list[LoadablePicture]:
         self._call += 1
@@ -171,6 +181,7 @@ class FakeGpu:
 
     Args:
         room: decoders that the driver takes, None for no limit.
+        changes: see `FakeSession`.
     """
 
     threads = 4
@@ -186,8 +197,9 @@ class FakeGpu:
         has_turn: Callable[[], bool] = lambda: True,
         clock: Clock | None = None,
         room: int | None = None,
+        changes: bool = True,
     ) -> None:
-        self._has_turn, self._room = has_turn, room
+        self._has_turn, self._room, self._changes = has_turn, room, changes
         self._full, self._dpb_size = full, dpb_size
         self.sessions: deque[FakeSession] = deque()
         self.surfaces, self._refuse = surfaces, refuse
@@ -206,7 +218,7 @@ class FakeGpu:
         """Nothing is held."""
 
     def open_session(self, codec: str, low_latency: bool) -> FakeSession:
-        more = self._refuse, self._dpb_size, self._has_turn, self._has_room
+        more = self._refuse, self._dpb_size, self._has_turn, self._has_room, self._changes
         made = FakeSession(codec, low_latency, self.surfaces, *more)
         self.sessions.append(made)
         return self.sessions[-1]

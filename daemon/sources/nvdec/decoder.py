@@ -14,10 +14,18 @@ from av.video.stream import VideoStream
 from daemon.errors import DecodeError
 from daemon.sources.bitstream import Bitstream, head
 from daemon.sources.decode import NVDEC, DecodedPicture, UnsuitableError, pixel_format
-from daemon.sources.nvdec.port import DecoderSession, LoadablePicture, NoRoomError, SessionKey, SessionPool
+from daemon.sources.nvdec.port import (
+    DecoderSession,
+    LoadablePicture,
+    NeedsTurnError,
+    NoRoomError,
+    SessionKey,
+    SessionPool,
+)
 
 _BT709 = 1  # AVCOL_SPC_BT709; everything else is BT.601, as in FFmpeg's own conversion
 _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
+_UNKNOWN = (0, 0)  # a size for which a session of other parameters is not taken
 
 
 class NvdecDecoder:
@@ -29,7 +37,7 @@ class NvdecDecoder:
         self._pool, self._codec, self._cost, self._low_latency = pool, codec, cost, low_latency
         self._session: DecoderSession | None = None
         self._key: SessionKey | None = None
-        self._has_begun = False  # the session has a decoder for this stream, and `_cost` is its own figure
+        self._has_begun = False  # the session has begun with this stream, and `_cost` is its own figure
         # Drained sessions whose last pictures may still be loaded.
         self._retired: list[tuple[SessionKey, int, DecoderSession]] = []
         self._closed = False
@@ -63,18 +71,14 @@ class NvdecDecoder:
             data = bytearray(self._parameters + bytes(view))
         parameters = bitstream.parameters((data or bytes(view)) if is_key else head(data or view))
         pictures = self._change(parameters) if parameters and (self._key is None or self._key[2] != parameters) else []
-        session = self._session
-        if session is None:
+        if self._session is None:
             raise DecodeError("the stream's parameters have not come yet")
-        if not self._has_begun and self._low_latency:
-            self.is_waiting = not session.can_begin()
-            if self.is_waiting:
-                return pictures
-        self._parameters = b""
         if data is None:
             found = self._decode(packet.buffer_ptr, size, packet.pts)
         else:
             found = self._decode(ctypes.addressof(ctypes.c_char.from_buffer(data)), len(data), packet.pts)
+        if not self.is_waiting:
+            self._parameters = b""
         return pictures + self._decoded(found) if pictures else self._decoded(found)
 
     def close(self) -> None:
@@ -93,8 +97,12 @@ class NvdecDecoder:
         return [DecodedPicture(time, base, partial(load, *colour)) for load, time in found]
 
     def _decode(self, address: int, size: int, time: int | None) -> list[LoadablePicture]:
-        """Decode by the session; where the GPU has no room for its decoder, in place of one that is idle."""
+        """Decode by the session; where the GPU has no room for its decoder, in place of one that is idle. Nothing is
+        decoded while a live source `is_waiting`: then a session whose decoder does not serve the stream gives way."""
         while session := self._session:
+            self.is_waiting = self._low_latency and not (self._has_begun or session.can_begin())
+            if self.is_waiting:
+                break
             try:
                 found = session.decode(address, size, time)
                 if not self._has_begun:
@@ -105,7 +113,13 @@ class NvdecDecoder:
                 self._discard()
                 if key is None or not self._pool.make_room():
                     raise
-                self._take(key)
+                self._take(key, self._size)
+            except NeedsTurnError:
+                key = self._key
+                self._discard()
+                if key is None:
+                    raise
+                self._take(key, _UNKNOWN)
             except UnsuitableError:
                 self._discard()
                 raise
@@ -121,11 +135,11 @@ class NvdecDecoder:
         if self._session:
             self._key, self._has_begun = key, False
         else:
-            self._take(key)
+            self._take(key, self._size)
         return pictures
 
-    def _take(self, key: SessionKey) -> None:
-        self._session, self._has_begun = self._pool.acquire(key, self._cost, self._size), False
+    def _take(self, key: SessionKey, size: tuple[int, int]) -> None:
+        self._session, self._has_begun = self._pool.acquire(key, self._cost, size), False
         self._key = key
 
     def _update_cost(self, memory_bytes: int) -> None:

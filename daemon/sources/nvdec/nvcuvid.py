@@ -9,6 +9,7 @@ Source: cuviddec.h and nvcuvid.h, Video Codec SDK 12.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import byref, c_ubyte, c_uint, c_ulonglong, c_void_p
@@ -42,6 +43,7 @@ _NO_DELAY, _THROUGHPUT_DELAY = 0, 4  # display delay, pictures
 OUT_OF_MEMORY = 2
 # CUDA's sticky errors: the context is lost, for example after an illegal address.
 _STICKY = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+_has_refused = threading.Event()  # the driver, to change a decoder of this process
 
 DisplayedPicture = tuple[int, "int | None"]
 """The index of a decoded picture, and the time of its packet."""
@@ -82,7 +84,8 @@ class StreamDecoder:
         stream: handle of the CUDA stream on which pictures are mapped.
         low_latency: display each picture at once, decoded or not.
         mapped: pictures that may be mapped at once; each takes the memory of a picture.
-        turn: entered while the decoder is made, which the driver does for one stream of the host at a time.
+        turn: entered while the decoder is made, which the driver does for one stream of the host at a time. What it
+            raises ends the stream.
 
     Attributes:
         size: width and height, pixels; 0 until the stream's parameters are known.
@@ -148,6 +151,11 @@ class StreamDecoder:
         return bool(self._decoder)
 
     @property
+    def has_picture(self) -> bool:
+        """Whether a picture of the stream has come: `size`, `dpb_size` and `room` are those for it."""
+        return not self._is_empty
+
+    @property
     def found_errors(self) -> bool:
         """Whether the decoder found errors in the picture of the last `is_done`; False for codecs without a status."""
         return self._status.status in _ERRORS
@@ -169,11 +177,9 @@ class StreamDecoder:
     def close(self) -> None:
         """Every picture must be unmapped."""
         parser, self._parser = self._parser, c_void_p()
-        decoder, self._decoder = self._decoder, c_void_p()
         if parser:
             self._library.cuvidDestroyVideoParser(parser)
-        if decoder:
-            self._library.cuvidDestroyDecoder(decoder)
+        self._destroy()
         self._callbacks = ()  # they refer to this object
 
     def _parse(self, address: int, size: int, flags: int) -> list[DisplayedPicture]:
@@ -210,8 +216,6 @@ class StreamDecoder:
         if fits and found.layout[:-1] == self._layout[:-1]:  # of another buffer alone
             self._note(found)
         elif not (fits and self._changes(found)):
-            decoder, self._decoder = self._decoder, c_void_p()
-            self._library.cuvidDestroyDecoder(decoder)
             self._make(found)
 
     def _changes(self, found: Format) -> bool:
@@ -233,7 +237,7 @@ class StreamDecoder:
         if code in _STICKY:
             raise NvdecError("cuvidReconfigureDecoder", code)
         if code:
-            _tell_refused(code)
+            _note_refusal(code)
             return False
         self._note(found)
         return True
@@ -242,16 +246,16 @@ class StreamDecoder:
         self.size, self.dpb_size, self._layout = found.size, max(1, int(found.surfaces_min)), found.layout
 
     def _make(self, found: Format) -> None:
+        """Make a decoder, in place of the one that there may be."""
         _check_supported(found)
-        self._note(found)
-        self.room = found.coded_width, found.coded_height, self.dpb_size
         width, height = found.size
+        dpb_size = max(1, int(found.surfaces_min))
         wanted = DecoderParameters(
             width=found.coded_width,
             height=found.coded_height,
             width_max=found.coded_width,
             height_max=found.coded_height,
-            surfaces=self.dpb_size + self._delay,
+            surfaces=dpb_size + self._delay,
             codec=found.codec,
             chroma=found.chroma,
             depth_minus_8=found.luma_depth_minus_8,
@@ -264,8 +268,16 @@ class StreamDecoder:
             mapped=self._mapped,
         )
         with self._turn():
+            self._destroy()
             code = self._library.cuvidCreateDecoder(byref(self._decoder), byref(wanted))
         _checked("cuvidCreateDecoder", code)
+        self._note(found)
+        self.room = found.coded_width, found.coded_height, dpb_size
+
+    def _destroy(self) -> None:
+        decoder, self._decoder = self._decoder, c_void_p()
+        if decoder:
+            self._library.cuvidDestroyDecoder(decoder)
 
     def _on_decode(self, _: Any, where: int) -> int:
         if self._error or not self._decoder:  # after a format change the driver may crash
@@ -294,9 +306,15 @@ def _area(found: Format) -> ShortArea:
     return ShortArea(area.left, area.top, area.left + width, area.top + height)
 
 
-@cache
-def _tell_refused(code: int) -> None:
-    """Once in a process."""
+def refuses_changes() -> bool:
+    """Whether the driver has refused to change a decoder in this process."""
+    return _has_refused.is_set()
+
+
+def _note_refusal(code: int) -> None:
+    if _has_refused.is_set():
+        return
+    _has_refused.set()
     log.warning("the driver changes no decoder to another size: new ones are made", error=code)
 
 

@@ -29,6 +29,13 @@ class NoRoomError(UnsuitableError):
         super().__init__("the GPU has no room for another decoder session")
 
 
+class NeedsTurnError(UnsuitableError):
+    """The session of a live source cannot go on to a stream without opening a decoder, and has no turn for it."""
+
+    def __init__(self) -> None:
+        super().__init__("its decoder must be opened anew")
+
+
 class DecoderSession(Protocol):
     """One hardware decoder; used by one thread at a time."""
 
@@ -50,6 +57,8 @@ class DecoderSession(Protocol):
         Raises:
             UnsuitableError: the session cannot decode this stream and must not be used again.
             NoRoomError: likewise, because the GPU is full.
+            NeedsTurnError: likewise, because a decoder must be opened in place of the one that there is. Give the
+                packet to a new session once that `can_begin`.
         """
         ...
 
@@ -61,12 +70,12 @@ class DecoderSession(Protocol):
     @property
     def room(self) -> tuple[int, int]:
         """Width and height of the largest pictures for which another decoder need not be opened; 0 until the stream's
-        parameters are known."""
+        parameters are known, and where the driver changes no decoder."""
         ...
 
     @property
     def memory_bytes(self) -> int:
-        """GPU memory of the decoder and its surfaces; 0 until the stream's parameters are known."""
+        """GPU memory of the decoder and its surfaces; 0 until the stream's first picture, since the last `drain`."""
         ...
 
     @property

@@ -15,8 +15,16 @@ from daemon.errors import DecodeError, PoisonedError
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec.capability import Capability, SizeLimits
 from daemon.sources.nvdec.costs import decoder_bytes, mapped_pictures, picture_bytes
-from daemon.sources.nvdec.nvcuvid import CODECS, OUT_OF_MEMORY, DisplayedPicture, NvdecError, StreamDecoder, caps
-from daemon.sources.nvdec.port import LoadablePicture, NoRoomError
+from daemon.sources.nvdec.nvcuvid import (
+    CODECS,
+    OUT_OF_MEMORY,
+    DisplayedPicture,
+    NvdecError,
+    StreamDecoder,
+    caps,
+    refuses_changes,
+)
+from daemon.sources.nvdec.port import LoadablePicture, NeedsTurnError, NoRoomError
 from daemon.sources.nvdec.surfaces import Surface, Surfaces
 from daemon.system.turns import Turns
 from detectors.cuda import CudaError, Device, DeviceBuffer, SharedBuffer, Stream
@@ -148,14 +156,14 @@ class NvdecSession:
     @property
     def memory_bytes(self) -> int:
         width, height, dpb_size = self._decoder.room
-        if not dpb_size:
+        if not self._decoder.has_picture:
             return 0
         decoder = decoder_bytes(self._codec, width, height, 0, low_latency=self._low_latency, dpb_size=dpb_size)
         return decoder + self._surface_count * picture_bytes(*self._decoder.size)
 
     @property
     def room(self) -> tuple[int, int]:
-        return self._decoder.room[:2]
+        return (0, 0) if refuses_changes() else self._decoder.room[:2]
 
     @property
     def all_free(self) -> bool:
@@ -175,8 +183,14 @@ class NvdecSession:
         self._stream.close()
 
     def _taken_turn(self) -> AbstractContextManager[bool]:
-        """The turn that was taken before, or the wait for one."""
+        """The turn that was taken before, or the wait for one.
+
+        Raises:
+            NeedsTurnError: it is for another decoder of a live source, whose packets must be read meanwhile.
+        """
         turn, self._turn = self._turn, None
+        if turn is None and self._low_latency and self._decoder.is_made:
+            raise NeedsTurnError
         return turn or self._engines.turns.taken()
 
     def _leave_turn(self) -> None:
@@ -237,13 +251,13 @@ class NvdecSession:
     def _fitting_surfaces(self) -> Surfaces:
         """Those of the stream's size, which is known with the first picture."""
         width, height = size = self._decoder.size
-        if self._surfaces and self._surfaces.size == size:
-            return self._surfaces
-        if self._surfaces:
+        if self._surfaces and self._surfaces.size != size:
             self._left.append(self._surfaces)
             self._surfaces = None
-        self._close_left()
-        self._surfaces = Surfaces(self._engines.memory, self._surface_count, width, height)
+        if self._left:
+            self._close_left()
+        if self._surfaces is None:
+            self._surfaces = Surfaces(self._engines.memory, self._surface_count, width, height)
         return self._surfaces
 
     def _close_left(self) -> None:
