@@ -20,7 +20,8 @@ try:
     from lookout.messages import Detections
 except ImportError as error:
     sys.exit(
-        f"{error.name} is not installed: pip install lookout-client av opencv-python supervision; in a checkout: ./client"
+        f"{error.name} is not installed: "
+        "pip install lookout-client av opencv-python supervision; in a checkout: ./client"
     )
 
 BOXES, LABELS, TRACES = sv.BoxAnnotator(), sv.LabelAnnotator(), sv.TraceAnnotator()

@@ -195,7 +195,7 @@ def test_an_upgrade_leaves_the_client_where_the_daemon_had_it_before(tmp_path: P
     owned = [path.relative_to(site) for path in [*(site / "lookout").iterdir(), *facts.iterdir()]]
     (facts / "RECORD").write_text("".join(f"{path},,\n" for path in (*owned, f"{facts.name}/RECORD")))
     words = [f"DESTDIR={tmp_path / 'root'}", "PYTHON=/usr/bin/python3", f"MANUAL_PYTHON={sys.executable}", "install"]
-    here = builds_here(tmp_path / "setuptools")
+    here = builds_here(tmp_path / "setuptools", has_dependencies=True)
     for _ in range(2):  # the second time nothing is left to mend
         subprocess.run(["make", "--silent", "-C", str(tree), *words], check=True, env=here)
         there = {path.name for path in (site / "lookout").iterdir() if path.name != "__pycache__"}

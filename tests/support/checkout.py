@@ -64,22 +64,24 @@ def install(bin: Path, *words: str, cwd: Path | None = None) -> None:
     (site / "packages-of-tests.pth").write_text("\n".join(packages) + "\n")
 
 
-def builds_here(folder: Path) -> dict[str, str]:
+def builds_here(folder: Path, *, has_dependencies: bool = False) -> dict[str, str]:
     """An environment in which any pip builds with the setuptools of these tests, and fetches nothing.
 
     Args:
         folder: a new one, for links.
+        has_dependencies: pip takes what these tests run with for installed; else it asks for no dependencies.
     """
     found = find_spec("setuptools")
     assert found is not None
     assert found.origin is not None
     folder.mkdir()
     for path in Path(found.origin).parents[1].iterdir():
-        if path.name.startswith(("setuptools", "_distutils_hack", "pkg_resources", "wheel")):
+        is_taken = has_dependencies and path.suffix == ".dist-info" and not path.name.startswith("lookout")
+        if is_taken or path.name.startswith(("setuptools", "_distutils_hack", "pkg_resources", "wheel")):
             (folder / path.name).symlink_to(path)
     # Of a pip's variables this one is set to what the option makes of it.
-    options = {"PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1"}
-    return {**alone(), **options, "PYTHONPATH": str(folder)}
+    options = {"PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}
+    return {**alone(), **options, **({} if has_dependencies else {"PIP_NO_DEPS": "1"}), "PYTHONPATH": str(folder)}
 
 
 def alone() -> dict[str, str]:
