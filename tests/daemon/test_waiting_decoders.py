@@ -107,8 +107,8 @@ def test_whoever_reads_hears_of_a_camera_while_it_waits(pictures: list[Picture])
     with RtspCamera(Camera([*slow, *more])) as server:
         config = AvConfig(id="s", url=Url(server.url()), decode="nvdec")
         with closing(AvSource(config, FakeGpu(has_turn=lambda: False).pool).open()) as reader:
-            packets: list[Packet[Any]] = []
-            reader.set_tap(packets.append)
+            packets: list[int] = []
+            reader.set_tap(lambda packet: packets.append(packet.size))
             assert watched(reader, 5) == [None] * 5
             assert 5 < len(packets) < len(slow + more)
     gpu = FakeGpu(has_turn=turns_from(10))

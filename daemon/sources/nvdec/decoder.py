@@ -77,7 +77,7 @@ class NvdecDecoder:
             found = self._decode(packet.buffer_ptr, size, packet.pts)
         else:
             found = self._decode(ctypes.addressof(ctypes.c_char.from_buffer(data)), len(data), packet.pts)
-        if not self.is_waiting:
+        if self._has_begun:  # until then another session may have to begin with the next packet
             self._parameters = b""
         return pictures + self._decoded(found) if pictures else self._decoded(found)
 
