@@ -48,6 +48,8 @@ BINARIES := /usr/local/bin
 SHARE := /usr/local/share
 CONFIG := config.yaml
 HOME_DIR := $(DESTDIR)$(APP)
+HOME_PIP = $(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check
+OF_DAEMON = $(HOME_DIR)/lib/python3*/site-packages/lookoutd-*.dist-info
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)$(UNITS)
 BIN_DIR := $(DESTDIR)$(BINARIES)
@@ -160,13 +162,11 @@ install:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Lookout needs Python 3.10 or later"; exit 2; }
 	@install -d -m 755 $(HOME_DIR) $(ETC_DIR)/models $(UNIT_DIR) $(BIN_DIR) $(DOC_DIR)/docs $(dir $(ROTATED))
 	@[ -x $(HOME_DIR)/bin/python ] || $(PYTHON) -m venv $(HOME_DIR)
-	@[ -z "$(LOCK)" ] || $(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	@[ -z "$(LOCK)" ] || $(HOME_PIP) --require-hashes -r $(LOCK)
 # What setuptools has left here of another version would come into the wheels. The client's files belonged to a lookoutd of
 # before, which takes them along when pip removes it.
 	@rm -rf build/lib build/bdist.* client/build
-	@owners=$$(grep -ls '^lookout/' $(HOME_DIR)/lib/python3*/site-packages/lookoutd-*.dist-info/RECORD); \
-	  $(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(LOCK),--no-deps ./client .,--upgrade ./client '.[$(EXTRAS)]') && \
-	  { [ -z "$$owners" ] || $(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps ./client; }
+	@owners=$$(grep -ls '^lookout/' $(OF_DAEMON)/RECORD); $(HOME_PIP) $(if $(LOCK),--no-deps ./client .,--upgrade ./client '.[$(EXTRAS)]') && { [ -z "$$owners" ] || $(HOME_PIP) --force-reinstall --no-deps ./client; }
 	@[ -z "$(DESTDIR)" ] || grep -rlIF "$(HOME_DIR)" $(HOME_DIR)/bin $(HOME_DIR)/pyvenv.cfg | \
 	  xargs -r sed -i "s|$(HOME_DIR)|$(APP)|g"  # where it will lie
 	@install -D -m 644 deploy/backup.py $(HOME_DIR)/share/lookout/backup.py
