@@ -349,7 +349,7 @@ class AvReader:
         return None
 
     def _decode_packet(self, packet: Packet[Any], pictures: int) -> bool:
-        """Whether the decoder has taken it. What it has not taken is counted when it comes again."""
+        """Whether the decoder has taken it. Another packet is counted when it comes again."""
         hidden = 0  # pictures
         if packet.is_discard and packet.pts is not None:  # others may refer to it, but it is not shown
             self._marks.discarded.add(packet.pts)

@@ -84,8 +84,8 @@ class StreamDecoder:
         stream: handle of the CUDA stream on which pictures are mapped.
         low_latency: display each picture at once, decoded or not.
         mapped: pictures that may be mapped at once; each takes the memory of a picture.
-        turn: entered while the decoder is made, which the driver does for one stream of the host at a time. What it
-            raises ends the stream.
+        turn: entered while the decoder is made, which the driver does for one stream of the host at a time. An error
+            of it ends the stream.
 
     Attributes:
         size: width and height, pixels; 0 until the stream's parameters are known.
