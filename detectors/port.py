@@ -165,7 +165,7 @@ def on_host(image: Image | PreparedImage) -> HostImage:
 
 
 def fetched(image: Image) -> Fetch:
-    """A `Fetch` for a picture that is in host memory already. It is copied: a capture lends that memory, and has little.
+    """A `Fetch` for a picture in host memory: it has a copy, for a capture lends that memory, and has little.
 
     Raises:
         DetectorError: the picture is on a device.
