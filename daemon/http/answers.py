@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,11 @@ class ChangedError(LookoutError):
 
 
 def json_answer(content: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
+    try:
+        body = msgspec.json.encode(content)
+    except UnicodeEncodeError:  # it names a file whose name is no UTF-8
+        body = json.dumps(msgspec.to_builtins(content)).encode()
+    return Response(body, status, media_type="application/json")
 
 
 def plain(value: object) -> Any:
