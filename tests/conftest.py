@@ -16,7 +16,7 @@ from zlib import crc32
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import given, settings, strategies
 
 from daemon.config.publisher import PublisherConfig
 from tests.support import clips, needs
@@ -52,7 +52,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.disable()
 
 
+@given(strategies.none())
+def _first_example(_: None) -> None:
+    """At the first example of all, Hypothesis looks who holds its random numbers, among objects that are not frozen."""
+
+
 def pytest_collection_finish() -> None:
+    _first_example()
     gc.freeze()
     gc.enable()
 
