@@ -72,7 +72,7 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """One that every user may enter, as none of pytest's, wherever TMPDIR is."""
-    with TemporaryDirectory(dir="/var/tmp") as name:  # noqa: S108 - it makes a folder of its own
+    with TemporaryDirectory(dir="/var/tmp") as name:
         Path(name).chmod(0o755)
         yield Path(name)
 
@@ -83,7 +83,10 @@ def test_a_variable_that_this_user_may_not_read_is_asked_for_with_sudo(
     """As in the file of the Debian package, which is root's."""
     monkeypatch.delenv("LOOKOUT_TOKEN", raising=False)
     config, beside = open_folder / "config.yaml", open_folder / "environment"
-    config.write_text('http: {enabled: true, port: 0, token: "${LOOKOUT_TOKEN}"}\n')
+    config.write_text(
+        'http: {enabled: true, port: 0, token: "${LOOKOUT_TOKEN}"}\n'
+        "model: {path: model.onnx}\nsources: [{id: street, type: synthetic}]\n"
+    )
     config.chmod(0o644)
     for command in ("check", "status"):  # which loads what that user may not load
         assert invoke([command, "-c", str(config)]) == 2
