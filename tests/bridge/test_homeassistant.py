@@ -151,6 +151,7 @@ def test_a_device_that_went_while_home_assistant_was_away_is_shown_and_taken_bac
         assert _CONFIG not in retained(broker.port, "homeassistant/#")
 
 
+@pytest.mark.long
 @pytest.mark.needs("mosquitto")
 def test_a_device_is_taken_back_although_the_broker_hangs_meanwhile(broker: Mosquitto) -> None:
     clock, board, memory = Later(), Shown(), Kept()

@@ -114,6 +114,7 @@ def test_a_moment_that_is_not_recorded_says_why(world: PastWorld, tab: Tab) -> N
     expect(tab.locator(".picture-note")).to_have_text("Not recorded: the disk was full")
 
 
+@pytest.mark.long
 def test_playing_goes_over_borders_and_gaps(world: PastWorld, tab: Tab) -> None:
     _seek(tab, world.at(19.5))
     _frames(tab)

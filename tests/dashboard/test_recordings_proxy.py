@@ -232,7 +232,7 @@ def test_a_viewer_that_does_not_read_slows_itself_alone(open_page: Page, told: T
     wait_until(lambda: told.left == 1, "the daemon is left")
 
 
-@pytest.mark.parametrize("what", ["hang", "lines"])
+@pytest.mark.parametrize("what", [pytest.param("hang", marks=pytest.mark.long), "lines"])
 def test_a_viewer_that_leaves_ends_the_request(open_page: Page, told: ToldRecordings, what: str) -> None:
     with _get(open_page, f"/api/recordings/here/door/spans?do={what}"):
         wait_until(lambda: len(told.asked) == 1, "the daemon is asked")

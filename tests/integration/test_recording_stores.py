@@ -96,7 +96,8 @@ def _lost_packets(app: Daemon, source: str, store: str) -> int:
 
 
 @pytest.mark.needs("loop mounts")
-@pytest.mark.parametrize("more", [0, pytest.param(800, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("more", [0, 800])
 def test_a_store_on_a_loop_mount_hangs(tmp_path: Path, urls: Mapping[str, str], more: int) -> None:
     """Detection and the other store go on as if nothing were; what the ring could hold comes later, and the rest is
     one gap. A stop does not wait for it."""
