@@ -33,6 +33,7 @@ class _Stream:
 
     def __init__(self) -> None:
         self.queues: dict[ViewerQueue, None] = {}
+        self._behind: set[ViewerQueue] = set()  # they have not been told of the stream that runs
         self.init: Init | None = None
         self.gop: list[Fragment] = []
         self._gop_bytes = 0
@@ -46,10 +47,12 @@ class _Stream:
             self._ending.cancel()
             self._ending = None
         self.queues[queue] = None
+        self._behind.add(queue)
 
     def leave(self, queue: ViewerQueue, end: Callable[[], None]) -> None:
         """One viewer fewer; `end` is called some time after the last one, unless another comes before."""
         del self.queues[queue]
+        self._behind.discard(queue)
         if not self.queues and self._ending is None:
             self._ending = asyncio.get_running_loop().call_later(_LINGER_S, end)
 
@@ -66,6 +69,7 @@ class _Stream:
         elif isinstance(output, Init):
             self.init, self.problem = output, None
             self.gop.clear()
+            self._behind.clear()
             for queue in self.queues:
                 queue.begin(output)
         elif isinstance(output, Lost):
@@ -85,12 +89,18 @@ class _Stream:
         """The pictures of it are old. It may go on, or another begins."""
         self.gop.clear()
 
-    def catch_up(self, queue: ViewerQueue, session: object) -> None:
-        """Give a new viewer what there is since the last key picture, if it is of the source's present session."""
-        if self.init and self.init.session == session:
+    def catch_up(self, session: object) -> None:
+        """Give new viewers what there is since the last key picture, if it is of the source's present session.
+
+        Else it is old, or the source's state has not come yet: they wait for what comes next, state or stream.
+        """
+        if self.init is None or self.init.session != session:
+            return
+        for queue in self._behind:
             queue.begin(self.init)
             for fragment in self.gop:
                 queue.show(fragment)
+        self._behind.clear()
 
     def _keep(self, fragment: Fragment) -> None:
         if fragment.key:
@@ -133,7 +143,7 @@ class Live:
             queue.tell(kind="jpeg", reason=stream.problem)
         else:
             self._tell_waiting(queue, stream)
-            stream.catch_up(queue, row["session"])
+            stream.catch_up(row["session"])
         self._want(daemon)
         return queue
 
@@ -207,6 +217,8 @@ class Live:
                     self._tell_waiting(queue, stream)
             elif row["live"] == "jpeg" and stream.problem is None:
                 stream.fail(Unplayable(f"{_named(row['type'])} gives no packets of H.264 or HEVC"))
+            else:
+                stream.catch_up(row["session"])
 
     # --- what comes ------------------------------------------------------------------------------------------------
 

@@ -61,8 +61,11 @@ def _media(socket: WebSocketClient, pictures: int) -> tuple[dict[str, object], b
         if isinstance(part, bytes):
             blob += part[8:]  # behind the time when it came
             count += part.count(b"moof")
-        else:
-            assert "skipped" in part  # a busy machine
+            continue
+        told = msgspec.json.decode(part)
+        assert told["kind"] in ("skipped", "waiting", "init")  # a busy machine, or a source that has just begun again
+        if told["kind"] == "init":
+            init, blob, count = told, base64.b64decode(told["segment"]), 0
     return init, blob
 
 
@@ -285,6 +288,23 @@ def test_who_comes_after_the_daemon_was_away_sees_the_stream_that_went_on(page: 
         first.until("waiting")
         with page.socket("/api/live/here/cam") as second:
             _media(second, 2)
+
+
+def test_who_comes_before_the_state_of_a_new_session_need_not_wait_for_another(page: Page) -> None:
+    """Packets tell of a session before the source's state does, or the state was lost."""
+    hub = page.dashboard.hub
+    assert hub.loop is not None
+    wait_until(lambda: page.sources()["cam"]["state"] == "up", "it is up")
+    with page.socket("/api/live/here/cam") as first:
+        now = _media(first, 2)[0]["session"]
+        daemon = hub.daemons["here"]
+        known = daemon.statuses["cam"]
+        daemon.statuses["cam"] = msgspec.structs.replace(known, session="an earlier one")
+        with page.socket("/api/live/here/cam") as second:
+            assert second.until("waiting")["reason"].startswith("a key picture")
+            daemon.statuses["cam"] = known
+            hub.loop.call_soon_threadsafe(page.dashboard.live.on_change, "here", "cam")
+            assert _media(second, 2)[0]["session"] == now
 
 
 def test_it_ends_under_its_viewers(served: Served) -> None:

@@ -225,18 +225,18 @@ def _get(page: Page, path: str) -> socket.socket:
 
 def test_a_viewer_that_does_not_read_slows_itself_alone(open_page: Page, told: ToldRecordings) -> None:
     """What it has not read stays at the daemon, but for what kernels hold."""
-    with _get(open_page, "/api/recordings/here/files/0123456789abcdef?do=endless"):
+    with _get(open_page, "/api/recordings/here/files/0123456789abcdef?do=endless&here"):
         assert told.is_stuck.wait(PATIENCE_S)
         assert told.sent < 24 << 20
         assert open_page.get("/api/recordings/here/door/spans") == {}
-    wait_until(lambda: told.left == 1, "the daemon is left")
+    wait_until(lambda: told.was_left("do=endless&here"), "the daemon is left")
 
 
-@pytest.mark.parametrize("what", [pytest.param("hang", marks=pytest.mark.long), "lines"])
+@pytest.mark.parametrize("what", ["hang", "lines"])
 def test_a_viewer_that_leaves_ends_the_request(open_page: Page, told: ToldRecordings, what: str) -> None:
-    with _get(open_page, f"/api/recordings/here/door/spans?do={what}"):
+    with _get(open_page, f"/api/recordings/here/door/spans?do={what}&gone"):
         wait_until(lambda: len(told.asked) == 1, "the daemon is asked")
-    wait_until(lambda: told.left == 1, "the daemon is left")
+    wait_until(lambda: told.was_left(f"do={what}&gone"), "the daemon is left")
 
 
 def test_a_change_of_the_port_is_followed(endpoint: str) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from tests.support.daemon import ROOT
 
 _MADE_HERE = (
-    ".git", ".venv*", ".trt-*", ".triton", ".ort-*", ".hypothesis", ".*_cache", ".coverage*", "__pycache__", "build",
-    "bench-results", "*.egg-info", "*.log", "shared",
+    ".git", ".venv*", ".trt-*", ".triton", ".ort-*", ".hypothesis", ".*_cache", ".mypy_worker.*", ".coverage*",
+    "__pycache__", "build", "bench-results", "*.egg-info", "*.log", "shared",
 )  # fmt: skip
 
 

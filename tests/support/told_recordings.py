@@ -50,7 +50,7 @@ class ToldRecordings(threading.Thread):
         told: what the HTTP API tells of them.
         asked: all requests.
         sent: bytes of an endless answer; it is stuck if no more could be sent.
-        left: connections of clients that have gone before their answer was whole.
+        left: requests whose clients have gone before their answer was whole.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,8 @@ class ToldRecordings(threading.Thread):
         self.port = int(self._listener.getsockname()[1])
         self.told: dict[str, int] | None = {"port": self.port}
         self.asked: list[bytes] = []
-        self.sent = self.left = 0
+        self.left: list[bytes] = []
+        self.sent = 0
         self.is_stuck = threading.Event()
         self._held = threading.Event()
         routes = [Route("/api/v1/daemon", self._daemon), Route("/api/v1/sources", self._sources)]
@@ -72,7 +73,8 @@ class ToldRecordings(threading.Thread):
     def forget(self) -> None:
         """Count from 0 again."""
         self.asked.clear()
-        self.sent = self.left = 0
+        self.left.clear()
+        self.sent = 0
         self.is_stuck.clear()
 
     async def _daemon(self, _: Request) -> JSONResponse:
@@ -80,6 +82,10 @@ class ToldRecordings(threading.Thread):
 
     async def _sources(self, _: Request) -> JSONResponse:
         return JSONResponse([])
+
+    def was_left(self, query: str) -> bool:
+        """Whether the client of a request with this in its query has gone: those of other tests go at any time."""
+        return any(query.encode() in request.partition(b"\r\n")[0] for request in self.left)
 
     def run(self) -> None:
         with suppress(OSError):
@@ -100,13 +106,13 @@ class ToldRecordings(threading.Thread):
             found = _DO.search(head.partition(b"\r\n")[0])
             what = found[1] if found else b""
             if what in (b"hang", b"endless", b"lines"):
-                self._go_on(end, what)
+                self._go_on(end, what, head)
             else:
                 end.sendall(
                     (b"" if what in (b"nonsense", b"close") else b"HTTP/1.1 ") + ANSWERS.get(what, ANSWERS[b""])
                 )
 
-    def _go_on(self, end: socket.socket, what: bytes) -> None:
+    def _go_on(self, end: socket.socket, what: bytes, request: bytes) -> None:
         """Until the client has left, or all is let go."""
         try:
             if what == b"lines":
@@ -119,7 +125,7 @@ class ToldRecordings(threading.Thread):
                     if not end.recv(1):
                         break
         finally:
-            self.left += 1
+            self.left.append(request)
 
     def _send_for_ever(self, end: socket.socket) -> None:
         end.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: video/mp4\r\nContent-Length: %d\r\n\r\n" % _ENDLESS)
