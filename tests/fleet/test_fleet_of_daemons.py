@@ -29,8 +29,8 @@ def daemons(tmp_path: Path, etcd: EtcdServer) -> Iterator[Daemons]:
 
 
 def test_a_life_of_a_fleet(daemons: Daemons, etcd: EtcdServer, capsys: pytest.CaptureFixture[str]) -> None:
+    daemons.wait_for_members(*NAMES)  # who comes later gets nothing by itself
     daemons.add(*(f"street-{number}" for number in range(24)))
-    daemons.wait_for_members(*NAMES)
     before = daemons.wait_until_owned(24)
     assert set(daemons.owners().values()) == set(NAMES)
 
