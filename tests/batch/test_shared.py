@@ -109,6 +109,7 @@ def _share_sixty(etcd: EtcdServer, folder: Path, config: Path) -> None:
     assert "60 of 60 clips have results, 60 of them in" in batch.log.read_text()
 
 
+@pytest.mark.long
 def test_members_with_folders_of_their_own(
     etcd: EtcdServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

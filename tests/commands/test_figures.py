@@ -94,6 +94,7 @@ def _run(
     return done.returncode, done.stderr
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("key", _MEASURED)
 def test_figures_are_there_where_nothing_can_be_shown(key: str, names: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "figures.json"

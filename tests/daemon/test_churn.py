@@ -14,6 +14,7 @@ from tests.support.daemon import ROOT
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_churn_breaks_what_it_should_and_finds_it_back(clip: Path, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     command = [sys.executable, "-m", "tests.gpu.churn", str(clip), "--backend", "fake", "--sources", "3"]

@@ -82,6 +82,7 @@ def test_why_there_is_no_account_is_said(told: ToldBridge) -> None:
 
 
 @pytest.mark.needs("chromium", "playwright")
+@pytest.mark.long
 def test_an_operator_sees_which_target_is_away_and_what_waits(told: ToldBridge) -> None:
     from playwright.sync_api import expect, sync_playwright
 

@@ -56,6 +56,7 @@ def test_login(world: World) -> None:
     login(page, world.dashboard.url, OPERATE)
 
 
+@pytest.mark.long
 def test_wall_of_three_daemons(world: World) -> None:
     page = world.open("/")
     for id in ("gate", "hevc", "street", "barn-door", "shed-door"):
@@ -92,6 +93,7 @@ def test_most_active_cameras_are_live(world: World) -> None:
     assert len(quiet) == 9
 
 
+@pytest.mark.long
 def test_first_page_is_small(world: World) -> None:
     fresh = world.context.new_page()
     sizes = []
@@ -137,6 +139,7 @@ def test_hidden_tab_gets_no_video(world: World) -> None:
     page.locator(".picture[data-phase=playing]").wait_for()
 
 
+@pytest.mark.long
 def test_dropped_frames_show_their_cause(world: World) -> None:
     page = world.open("/camera/yard/gate")
     page.evaluate(
@@ -238,6 +241,7 @@ def test_zone_by_mouse(world: World) -> None:
     expect(page.locator(".event").first).to_contain_text("zone-1")
 
 
+@pytest.mark.long
 def test_line_and_zone_by_keyboard(world: World) -> None:
     page = world.open("/rules/yard/street")
     page.get_by_role("button", name="Line", exact=True).focus()
@@ -307,6 +311,7 @@ def test_source_is_added_and_removed(world: World) -> None:
     expect(page.get_by_role("dialog")).to_contain_text("url: only rtsp, rtsps")
 
 
+@pytest.mark.long
 def test_form_offers_the_models_of_the_daemon(world: World) -> None:
     """What a source has is kept when another key is changed. A daemon with one model has no such field."""
     page = world.open("/sources?change=barn%2Fbarn-door")
@@ -328,6 +333,7 @@ def test_form_offers_the_models_of_the_daemon(world: World) -> None:
     change(lambda: page.get_by_label("plates").uncheck(), "people")
 
 
+@pytest.mark.long
 def test_page_comes_back_by_itself(world: World) -> None:
     page = world.open("/camera/yard/gate")
     page.locator(".picture[data-phase=playing]").wait_for()
@@ -486,6 +492,7 @@ def test_keyboard_walk(world: World) -> None:
     assert page.evaluate("() => document.activeElement.id") == "main"
 
 
+@pytest.mark.long
 def test_phone(world: World) -> None:
     """No page is wider than a phone."""
     world.page.set_viewport_size({"width": 360, "height": 740})

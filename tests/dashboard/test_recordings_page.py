@@ -137,6 +137,7 @@ def test_playing_goes_over_borders_and_gaps(world: PastWorld, tab: Tab) -> None:
     expect(tab.get_by_role("button", name="Play", exact=True)).to_be_visible()
 
 
+@pytest.mark.long
 def test_pictures_and_events_forwards_and_back(world: PastWorld, tab: Tab) -> None:
     _seek(tab, world.at(19.89))
     for key, number in (("ArrowRight", 498), (".", 499), (".", 500), (",", 499), ("ArrowLeft", 498)):
@@ -150,6 +151,7 @@ def test_pictures_and_events_forwards_and_back(world: PastWorld, tab: Tab) -> No
     tab.wait_for_function("() => shownNumber().number === 125")
 
 
+@pytest.mark.long
 def test_the_newest_picture_is_followed(world: PastWorld, tab: Tab) -> None:
     """The file that is being written grows while it is played."""
     begin = time.time_ns() - 8 * SECOND
@@ -235,6 +237,7 @@ def _press_until(tab: Tab, key: str, condition: str) -> None:
     raise AssertionError(condition)
 
 
+@pytest.mark.long
 def test_a_link_and_a_picture_of_a_moment(world: PastWorld, tab: Tab) -> None:
     _seek(tab, world.at(3))
     tab.get_by_role("button", name="Copy link to this moment").click()
@@ -302,11 +305,13 @@ def test_the_later_owner_wins(tab: Tab) -> None:
     assert spans == [[0, 7, "video", None], [7, 9, "gap", "disk_full"]]
 
 
+@pytest.mark.long
 def test_an_answer_that_is_cut_off_is_asked_for_again(tab: Tab) -> None:
     """It says nothing of the video: only what the browser does not play is shown as stills."""
     assert tab.evaluate("() => askCutOff()") == [0, "The page's server does not answer."]
 
 
+@pytest.mark.long
 def test_the_bar_is_read_zoomed_and_kept_in_the_address(tab: Tab) -> None:
     bar = tab.get_by_role("slider", name="Recordings of door")
     bar.focus()

@@ -180,6 +180,7 @@ def test_the_keyboard_alone_marks_a_hundred_events_which_outlive_a_kill_of_the_p
     expect(tab.locator(".event:not(.is-seen)")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_another_viewer_sees_a_mark_at_once_and_may_not_make_one(review: Review) -> None:
     tab = review.open()
     context = tab.context.browser.new_context()
@@ -202,6 +203,7 @@ def test_another_viewer_sees_a_mark_at_once_and_may_not_make_one(review: Review)
     expect(tab.locator(f".event.is-seen[data-events~='{id}']")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_row_does_not_move_under_the_pointer(review: Review) -> None:
     def switch(*, on: bool) -> None:
         assert review.served.client.patch("/api/v1/sources/yard", json={"enabled": on}).is_success
@@ -285,6 +287,7 @@ def test_the_dialog_goes_on_with_the_next_card(review: Review) -> None:
     wait_until(lambda: tab.evaluate(FOCUSED), "the focus is on its row")
 
 
+@pytest.mark.long
 def test_pictures_in_the_list_are_small(review: Review) -> None:
     done: list[Request] = []
     context = review.tab.context.browser.new_context()
@@ -328,6 +331,7 @@ def test_a_thousand_events_stay_quick(review: Review) -> None:
     expect(tab.get_by_role("status").filter(has_text="nothing to take back")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_clip_plays_on_its_row_one_at_a_time_and_says_why_it_does_not(review: Review) -> None:
     tab = review.open()
     tab.emulate_media(reduced_motion="no-preference")

@@ -74,6 +74,7 @@ def test_tiles_use_the_screen_whatever_their_number_and_shapes(screens: Screens)
     assert sorted(used)[len(used) // 2] > 0.75, used  # one camera of 9:16 cannot fill a wide screen
 
 
+@pytest.mark.long
 def test_a_link_gives_the_same_wall(screens: Screens) -> None:
     from playwright.sync_api import expect
 
@@ -169,6 +170,7 @@ def test_a_tray_says_what_is_wrong_since_when_and_why(screens: Screens) -> None:
 _ZOOM = "() => new DOMMatrix(getComputedStyle(document.querySelector('.picture-media')).transform).a"
 
 
+@pytest.mark.long
 def test_a_picture_is_looked_at_more_closely_and_kept(screens: Screens) -> None:
     from playwright.sync_api import expect
 
@@ -402,6 +404,7 @@ def test_the_editor_does_what_hands_do(screens: Screens) -> None:
 _NIGHT = {"active": "mon-fri 22:00-06:00", "timezone": "Europe/Berlin"}
 
 
+@pytest.mark.long
 def test_all_of_a_rule_is_in_the_editor(screens: Screens) -> None:
     from playwright.sync_api import expect
 

@@ -57,6 +57,7 @@ def test_live_is_live_on_a_slow_link_and_while_the_daemon_stands_still(view: Vie
     tab.close()
 
 
+@pytest.mark.long
 def test_pictures_keep_their_shape(view: View) -> None:
     """On a screen, and on a phone held either way; the editor's shapes lie on the picture."""
     tab = view.open("/")
@@ -77,6 +78,7 @@ def test_pictures_keep_their_shape(view: View) -> None:
     tab.close()
 
 
+@pytest.mark.long
 def test_another_size_is_shown_without_a_new_connection(view: View) -> None:
     tab = view.open("/camera/here/street-0")
     tab.locator(".frame-exact").wait_for()
@@ -141,6 +143,7 @@ def test_arrows_point_where_the_daemon_counts_forward(view: View) -> None:
             assert [event.direction for event in feed.events] == [direction], (rule, start, end)
 
 
+@pytest.mark.long
 def test_arrows_are_at_the_camera_and_in_the_editor(view: View) -> None:
     gate = {"type": "gate", "name": "gate", "lines": [[[0.35, 0.1], [0.35, 0.9]], [[0.65, 0.1], [0.65, 0.9]]]}
     assert view.served.client.patch("/api/v1/sources/street-0", json={"rules": [gate]}).is_success
@@ -223,6 +226,7 @@ def _listed(tab: Tab) -> set[str]:
     return set(found)
 
 
+@pytest.mark.long
 def test_what_happened_while_the_server_was_away_is_listed_afterwards(view: View) -> None:
     def kept() -> list[str]:
         rows = view.served.client.get("/api/v1/events", params={"limit": 1000}).json()["events"]

@@ -94,6 +94,7 @@ def _played(folder: Path, urls: dict[str, str]) -> Played:
 _NAMES = ("base.mp4", *ODD, "http-list.m3u8", "http-wrapped.ts")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", _NAMES)
 def test_every_picture_is_published_once_and_upright(played: Played, name: str) -> None:
     path = played.folder / name.removeprefix("http-")

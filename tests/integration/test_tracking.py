@@ -72,6 +72,7 @@ def test_a_replay_gives_the_same_tracks_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("ffmpeg")
+@pytest.mark.long
 def test_capture_processes_do_not_change_tracks(tmp_path: Path) -> None:
     clip = street_clips.street(tmp_path / "street.mkv", seconds=_FRAMES / street_clips.FPS)
     sources = [{"id": source, "type": "av", "url": str(clip), "pace": "fast"} for source in _SOURCES]

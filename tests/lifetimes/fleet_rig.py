@@ -131,7 +131,8 @@ def lease_lost(rig: FleetRig, hold: bool) -> End:
     rig.engine.advance(60.0)
 
     def is_noticed() -> bool:
-        return membership is None or member.counts.lost > lost or rig.engine.away or rig.app.is_stopping
+        is_paused = any(rig.calls[call].holds for call in _CALLS)  # it notices when it goes on
+        return is_paused or membership is None or member.counts.lost > lost or rig.engine.away or rig.app.is_stopping
 
     def end() -> None:
         wait_until(is_noticed, "the loss is noticed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import socket
 import threading
@@ -312,16 +311,11 @@ def test_a_dead_process_whose_socket_stays_open_is_replaced(tmp_path: Path) -> N
 
 def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     """The system has no descriptor: the source is down with the reason, and up when there is one."""
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with running(tmp_path, STREET, limits=Limits(worker_pause=0.05)) as app:
         wait_up(app, "street")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
-        try:
+        with no_descriptors():
             edit(app, lambda rows: [*rows, camera("cam")]).result(60)
             wait_until(lambda: state_of(app, "cam") == "down", "it is down")
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         wait_up(app, "cam", "street")
 
 
