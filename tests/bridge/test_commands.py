@@ -15,7 +15,7 @@ from daemon.cli import invoke
 from daemon.commands.bridge import _reload
 from tests.bridge.publisher import EventSource
 from tests.bridge.rig import Rig
-from tests.support.daemon import wait_until
+from tests.support.daemon import PATIENCE_S, wait_until
 from tests.support.ports import free_port
 from tests.support.pushes import HERE, PushServer, Reply
 
@@ -54,7 +54,7 @@ def test_it_runs_beside_a_daemon_reloads_and_stops(tmp_path: Path) -> None:
                 )
             finally:
                 process.terminate()
-                log = process.communicate(timeout=30)[1]
+                log = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 0
     assert "a target was removed" in log
     assert "Traceback" not in log

@@ -77,12 +77,18 @@ class Later(SystemClock):
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
+        self._still_ns: int | None = None
 
     def pass_by(self, seconds: float) -> None:
         self.ahead_s += seconds
 
+    def stand_still(self) -> None:
+        """From now on only `pass_by` moves it."""
+        self._still_ns = SystemClock.monotonic_ns()
+
     def monotonic_ns(self) -> int:
-        return SystemClock.monotonic_ns() + round(self.ahead_s * 1e9)
+        now = SystemClock.monotonic_ns() if self._still_ns is None else self._still_ns
+        return now + round(self.ahead_s * 1e9)
 
 
 class Shown(StateBoard):

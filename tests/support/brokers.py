@@ -66,6 +66,7 @@ class Broker:
 
     def pause(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)
