@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from daemon.bridge import bridge, journal_pages, spool
+from daemon.bridge.bridge import Reloaded
 from daemon.bridge.messages import Loss, Notice
 from daemon.bridge.records import Record
 from daemon.bridge.worker import WINDOW
@@ -205,7 +206,7 @@ def test_a_reload_adds_removes_and_changes_targets(tmp_path: Path, source: Event
             {"name": "changes", "when": {"sources": ["door"]}},
             {"name": "comes"},
         ]
-        assert not rig.bridge.reload(rig.config_of(rows))
+        assert rig.bridge.reload(rig.config_of(rows)) == Reloaded(["goes", "changes", "comes"])
         rig.receivers["changes"].away = None
         source.emit(2)
         rig.wait_until(lambda: rig.account("comes").delivered == 2)

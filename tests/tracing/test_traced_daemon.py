@@ -208,7 +208,7 @@ def test_frames_of_a_capture_process_have_times_of_one_clock(tmp_path: Path) -> 
             "model": {"path": str(DEMO_MODEL), "backend": "fake"}, "board": {"mode": "lossless"},
             "otlp": {"endpoint": collector.url, "every": 1},
         }  # fmt: skip
-        with Lookout(tmp_path, config) as lookout:
+        with Lookout(tmp_path, config):
             wait_until(lambda: len(collector.traces()) >= 5, "traces")
             traces = collector.traces()
     for spans in traces.values():
