@@ -67,6 +67,6 @@ def _lives(process: int) -> bool:
 
 
 def words_of(changed: Mapping[str, Any]) -> str:
-    """What a reload has changed: names by what they are."""
+    """The changes of a reload: names by what they are."""
     rows = [f"{name}: {', '.join(ids) if isinstance(ids, list) else 'changed'}" for name, ids in changed.items()]
     return "reloaded: " + ("; ".join(rows) or "nothing was different")
