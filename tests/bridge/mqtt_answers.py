@@ -25,17 +25,13 @@ class AnsweringBroker:
 
     Args:
         code: of the answer to a message, from its topic and its body; None to keep it back until `release`.
-        on_idle: called while nothing comes.
-        idle_after: messages below `lookout/events/`; before them it may be the bridge that has had no turn.
 
     Attributes:
         bodies: of all messages below `lookout/events/`, in their order.
     """
 
-    def __init__(
-        self, code: Callable[[str, bytes], int | None], on_idle: Callable[[], object] = int, *, idle_after: int = 0
-    ) -> None:
-        self._code, self._on_idle, self._idle_after = code, on_idle, idle_after
+    def __init__(self, code: Callable[[str, bytes], int | None]) -> None:
+        self._code = code
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(PATIENCE_S)
         self.port = self._listener.getsockname()[1]
@@ -65,8 +61,6 @@ class AnsweringBroker:
                 if self._is_released.is_set():
                     self._send_kept(peer)
                 if not select.select([peer], [], [], _IDLE_S)[0]:
-                    if len(self.bodies) >= self._idle_after:
-                        self._on_idle()
                     continue
                 packet = _read(peer)
                 if packet is None:

@@ -206,7 +206,7 @@ def test_a_reload_adds_removes_and_changes_targets(tmp_path: Path, source: Event
             {"name": "changes", "when": {"sources": ["door"]}},
             {"name": "comes"},
         ]
-        assert rig.bridge.reload(rig.config_of(rows)) == Reloaded(["goes", "changes", "comes"])
+        assert rig.bridge.reload(rig.config_of(rows)) == Reloaded(["goes", "changes", "comes"], [])
         rig.receivers["changes"].away = None
         source.emit(2)
         rig.wait_until(lambda: rig.account("comes").delivered == 2)

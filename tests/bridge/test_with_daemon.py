@@ -18,9 +18,9 @@ from tests.support.ports import free_port
 
 _TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of these tests
 _ALL = [[0, 0], [1, 0], [1, 1], [0, 1]]
-_RULES = [  # an event each second
+_RULES = [  # an event each second, for longer than a bridge takes to begin
     {"name": f"zone-{begin}", "type": "zone", "points": _ALL, "dwell_s": [*range(begin, begin + 8)]}
-    for begin in range(1, 97, 8)
+    for begin in range(1, 257, 8)
 ]
 _STREET = {"id": "street", "type": "synthetic", "width": 160, "height": 96, "fps": 10, "rules": _RULES}
 

@@ -34,13 +34,14 @@ from lookout.messages import (
     Status,
     Total,
 )
+from tests.support.daemon import PATIENCE_S
 
 AT = 1_795_183_211_473_912_004
 
 
 def tended(connection: Connection, board: StateBoard, until: Callable[[], object]) -> None:
     """Tend a connection, as the bridge does, until something is true."""
-    end = monotonic() + 60
+    end = monotonic() + PATIENCE_S
     while not until():
         if monotonic() > end:
             raise AssertionError("it does not come")

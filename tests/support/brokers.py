@@ -16,9 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 
+from tests.support.daemon import PATIENCE_S
 from tests.support.ports import free_port
-
-PATIENCE_S = 60.0  # for what takes a second on a machine that does nothing else
 
 
 class Broker:

@@ -19,10 +19,10 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from tests.support.daemon import PATIENCE_S
 from tests.support.ports import free_port
 
 PROGRAM = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-_WITHIN_S = 60.0
 
 
 class Mosquitto:
@@ -70,7 +70,7 @@ class Mosquitto:
             return
         with (self._folder / "log").open("ab") as out:
             self._process = subprocess.Popen([PROGRAM, "-c", str(self._file)], stdout=out, stderr=subprocess.STDOUT)
-        end = time.monotonic() + _WITHIN_S
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -112,7 +112,7 @@ class Mosquitto:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self._process.send_signal(number)
-            self._process.wait(_WITHIN_S)
+            self._process.wait(PATIENCE_S)
             self._process = None
 
 
@@ -166,7 +166,7 @@ class Reader:
         self._awaited = self._comings
 
     def publish(self, topic: str, body: str | bytes, *, retain: bool = False) -> None:
-        self._client.publish(topic, body, qos=1, retain=retain).wait_for_publish(_WITHIN_S)
+        self._client.publish(topic, body, qos=1, retain=retain).wait_for_publish(PATIENCE_S)
 
     def bodies(self, topic: str) -> list[bytes]:
         with self._changed:
@@ -178,7 +178,7 @@ class Reader:
             found = {message.topic: message.payload for message in self.messages}
         return {topic: body for topic, body in found.items() if body}
 
-    def wait(self, condition: Callable[[Reader], object], *, within_s: float = _WITHIN_S) -> None:
+    def wait(self, condition: Callable[[Reader], object], *, within_s: float = PATIENCE_S) -> None:
         """Until something is true of this reader, looked at after each message."""
         end = time.monotonic() + within_s
         with self._changed:
