@@ -120,6 +120,18 @@ class Lookout:
         self.close()
 
 
+def halt(pid: int) -> None:
+    """Stop a process by SIGSTOP, and wait until none of its threads goes on: a signal takes its time."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def is_halted() -> bool:
+        # The state stands behind the name, which may hold anything.
+        rows = [file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+        return {*rows} == {"T"}
+
+    wait_until(is_halted, "it is halted")
+
+
 def children_of(pid: int, module: str) -> list[psutil.Process]:
     """Processes of a daemon that run this."""
     found = []

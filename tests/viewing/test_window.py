@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from daemon.errors import LookoutError
 from daemon.pipeline.drawing import Picture
 from daemon.pipeline.frames import Frame
+from daemon.system.children import spawn
 from daemon.viewing import window as showing
 from daemon.viewing.window import HEADER, MAX_WINDOWS, ShownPictures, WindowProcess, check_can_show
 from daemon.viewing.window_process import serve
@@ -48,6 +50,7 @@ def window(monkeypatch: pytest.MonkeyPatch) -> Iterator[WindowProcess]:
     """A real process, which a person closes when a picture is so dark."""
     for name in ("_OPEN_S", "_SEND_S"):
         monkeypatch.setattr(showing, name, PATIENCE_S)  # a busy machine
+    monkeypatch.setattr(showing, "spawn", partial(spawn, begin_s=PATIENCE_S))
     with closing(WindowProcess(_SCREEN)) as opened:
         yield opened
 
