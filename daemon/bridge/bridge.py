@@ -43,6 +43,18 @@ _RELOAD_S = 3.0  # for a target to end
 
 
 @dataclass(frozen=True)
+class Reloaded:
+    """
+    Attributes:
+        targets: names of those that are new, are connected anew, or are gone.
+        later: keys that take a restart, such as bridge.port.
+    """
+
+    targets: Sequence[str] = ()
+    later: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class _Running:
     target: Target
     config: TargetConfig
@@ -97,17 +109,14 @@ class Bridge:
             feed.start()
         self._ticker.start()
 
-    def reload(self, config: BridgeConfig) -> Sequence[str]:
-        """Use other targets: those that have changed are connected anew, and go on where they were.
-
-        Returns:
-            Keys that take a restart, in words.
-        """
+    def reload(self, config: BridgeConfig) -> Reloaded:
+        """Use other targets: those that have changed are connected anew, and go on where they were."""
         with self._guard:
             if self._ending.is_set:
-                return ()
+                return Reloaded()
             wanted = {target.name: target for target in config.targets}
             changed = [name for name, row in self._running.items() if wanted.get(name) != row.config]
+            new = [name for name in wanted if name not in self._running]
             ending = [self._running.pop(name).target for name in changed]
             for target in ending:
                 target.request_stop()
@@ -123,12 +132,12 @@ class Bridge:
                     self._add(wanted_target).start()
             self._show_figures()
             log.info("the bridge was reloaded", targets=[*self._running], changed=changed)
-        others = [
+        later = [
             f"bridge.{name}"
             for name in ("daemons", "spool", "spool_mib", "status", "port")
             if getattr(config, name) != getattr(self._config, name)
         ]
-        return [f"{name} takes effect after a restart" for name in others]
+        return Reloaded([*changed, *new], later)
 
     def stop(self) -> bool:
         """End within some five seconds: what is under way is confirmed or comes again. Whether all has ended in order;

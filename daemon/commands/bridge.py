@@ -15,12 +15,14 @@ from daemon.bridge.port import AwayError, GoneError
 from daemon.bridge.samples import drawn_picture, samples
 from daemon.bridge.targets.opening import Memory, TargetContext, open_target
 from daemon.clock import SystemClock
+from daemon.commands.signalled_reload import signal_to_reload
 from daemon.config.load import load_bridge
 from daemon.config.root import BridgeFile, Config
 from daemon.config.targets import TargetConfig
 from daemon.errors import ConfigError, LookoutError
 from daemon.log import logging
 from daemon.peers.addresses import bridged_addresses, given_token
+from daemon.system.reload_answer import ReloadAnswer, write_answer
 from daemon.system.signals import stopping_on_signals
 from daemon.system.stop_token import StopToken
 from daemon.system.tuning import disable_core_dumps, raise_nofile_limit
@@ -70,6 +72,24 @@ def run(path: Path, token: str | None) -> int:
     return 0
 
 
+def ask_to_reload(path: Path, process: int) -> str:
+    """Have a running bridge read its targets again; returns what has changed, in words.
+
+    Args:
+        process: its id. Its answer is waited for where systemd has made a folder for both; elsewhere its log has it.
+
+    Raises:
+        ConfigError: the file has mistakes; nothing has changed.
+        LookoutError: the bridge refuses it, cannot be signalled, or does not answer in time; says which.
+    """
+    config = load_bridge(path)
+    _check_has_targets(config)
+    targets = len(config.bridge.targets)
+    return signal_to_reload(
+        process, f"the file is right, with {targets} targets, and the bridge reads it; its log has the answer"
+    )
+
+
 def check(path: Path) -> int:
     """Connect to each target, and say what was found: 0 if all can be told something, else 2."""
     config = load_bridge(path)
@@ -98,6 +118,8 @@ def test(path: Path, name: str) -> int:
 
 
 def _reload(bridge: Bridge, account: BridgeServer | None, path: Path) -> None:
+    """Leave an answer for `ask_to_reload`, too."""
+    begun_ns = SystemClock().monotonic_ns()
     try:
         config = load_bridge(path)
         _check_has_targets(config)
@@ -105,9 +127,13 @@ def _reload(bridge: Bridge, account: BridgeServer | None, path: Path) -> None:
             account.reload(config.http)
     except ConfigError as error:
         log.error("the configuration is refused: the bridge goes on as it was", reason=str(error))
+        write_answer(ReloadAnswer(begun_ns, None, str(error), error.mistakes))
         return
-    for text in bridge.reload(config.bridge):
-        log.warning(text)
+    found = bridge.reload(config.bridge)
+    for key in found.later:
+        log.warning(f"{key} takes effect after a restart")
+    rows = {"targets": [*found.targets], "takes effect after a restart": [*found.later]}
+    write_answer(ReloadAnswer(begun_ns, {name: names for name, names in rows.items() if names}))
 
 
 def _check_has_targets(config: Config | BridgeFile) -> None:

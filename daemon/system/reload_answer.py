@@ -1,7 +1,7 @@
-"""The daemon's answer to a reload that a signal has asked for: a file in the service's own folder of run time.
+"""The answer to a reload that a signal has asked for: a file in the service's own folder of run time.
 
-Without an HTTP API a signal is all that reaches a daemon, and nothing comes back. systemd gives a service and its
-ExecReload the same RUNTIME_DIRECTORY: there the daemon leaves its answer, and the command finds it.
+A signal is all that reaches a bridge, or a daemon without an HTTP API, and nothing comes back. systemd gives a service
+and its ExecReload the same RUNTIME_DIRECTORY: there the process leaves its answer, and the command finds it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ReloadAnswer(msgspec.Struct, frozen=True):
     """
     Attributes:
         begun_ns: when the reload began, before the file was read; monotonic, which is the same for all processes.
-        changed: as the API tells it; None if it was refused.
+        changed: names by what they are, of a daemon as its API tells it; None if it was refused.
         error: why it was refused.
         mistakes: of the configuration, one line each, where there are several.
     """

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tests.support.daemon import PATIENCE_S
+
 _IDLE_S = 0.02
 _CONNECT, _PUBLISH, _SUBSCRIBE, _PING = 1, 3, 8, 12
 
@@ -23,16 +25,15 @@ class AnsweringBroker:
 
     Args:
         code: of the answer to a message, from its topic and its body; None to keep it back until `release`.
-        on_idle: called while nothing comes.
 
     Attributes:
         bodies: of all messages below `lookout/events/`, in their order.
     """
 
-    def __init__(self, code: Callable[[str, bytes], int | None], on_idle: Callable[[], object] = int) -> None:
-        self._code, self._on_idle = code, on_idle
+    def __init__(self, code: Callable[[str, bytes], int | None]) -> None:
+        self._code = code
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(10)
+        self._listener.settimeout(PATIENCE_S)
         self.port = self._listener.getsockname()[1]
         self.bodies: list[bytes] = []
         self._kept: list[bytes] = []
@@ -55,12 +56,11 @@ class AnsweringBroker:
     def _run(self) -> None:
         peer, _ = self._listener.accept()
         with peer:
-            peer.settimeout(10)
+            peer.settimeout(PATIENCE_S)
             while not self._is_over.is_set():
                 if self._is_released.is_set():
                     self._send_kept(peer)
                 if not select.select([peer], [], [], _IDLE_S)[0]:
-                    self._on_idle()
                     continue
                 packet = _read(peer)
                 if packet is None:

@@ -26,8 +26,7 @@ from daemon.redact import Secret
 from daemon.validation import convert
 from lookout.messages import Event
 from tests.bridge.publisher import TOKEN, EventSource
-
-PATIENCE_S = 30.0
+from tests.support.daemon import PATIENCE_S
 
 
 class Receiver:
@@ -162,6 +161,7 @@ class Rig:
     def restart(self) -> None:
         """Another bridge on the same spool."""
         self.bridge.stop()
+        self.wait_until(lambda: not self.bridge._spool._thread.is_alive())  # a busy disk takes longer
         self.bridge = self._made()
         self.bridge.start()
 

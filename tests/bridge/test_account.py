@@ -21,7 +21,7 @@ from daemon.http.access import Access
 from daemon.redact import Secret
 from tests.bridge.reports import report, target
 from tests.support.asgi import InProcess, event_loop
-from tests.support.daemon import wait_until
+from tests.support.daemon import PATIENCE_S, wait_until
 
 _TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of these tests
 _AWAY = target("home", "away", reason="connection refused", retry_in_s=4.0, received=14, spooled=4, oldest_s=61.5)
@@ -112,7 +112,7 @@ def test_a_port_serves_with_the_tokens_of_http_and_reads_them_again(tmp_path: Pa
     server = BridgeServer(http_of(BridgeConfig(port=0), http), lambda: report(_AWAY), SystemClock())
     server.start()
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE_S) as client:
             asked = {"Authorization": f"Bearer {_TOKEN}"}
             assert client.get("/api/v1/bridge", headers=asked).status_code == 200
             assert client.get("/api/v1/bridge").status_code == 401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from daemon.cli import invoke
 from daemon.commands.bridge import _reload
 from tests.bridge.publisher import EventSource
 from tests.bridge.rig import Rig
-from tests.support.daemon import wait_until
+from tests.support.daemon import PATIENCE_S, wait_until
 from tests.support.ports import free_port
 from tests.support.pushes import HERE, PushServer, Reply
 
@@ -54,10 +55,73 @@ def test_it_runs_beside_a_daemon_reloads_and_stops(tmp_path: Path) -> None:
                 )
             finally:
                 process.terminate()
-                log = process.communicate(timeout=30)[1]
+                log = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 0
     assert "a target was removed" in log
     assert "Traceback" not in log
+
+
+def test_a_reload_of_a_service_has_its_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where systemd has made a folder for both; elsewhere the bridge's log has it."""
+    first = {"name": "lines", "type": "file", "path": str(tmp_path / "lines.jsonl")}
+    second = {**first, "name": "more"}
+
+    def asked(process: int, **changed: object) -> tuple[int | None, str]:
+        config = _config(tmp_path, source, **{"targets": [first, second], **changed})
+        code = invoke(["bridge", "reload", "-c", str(config), "--pid", str(process)])
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    with EventSource(["door"]) as source:
+        command = [sys.executable, "-m", "lookoutd", "bridge", "-c", str(_config(tmp_path, source, targets=[first]))]
+        environment = {**os.environ, "RUNTIME_DIRECTORY": str(tmp_path)}
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+            try:
+                wait_until(lambda: bool(source.emit()) and "lookout.event/1" in _told(tmp_path / "lines.jsonl"), "runs")
+                monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+                assert asked(process.pid) == (0, "reloaded: targets: more\n")
+                assert asked(process.pid) == (0, "reloaded: nothing was different\n")
+                words = "reloaded: targets: more; takes effect after a restart: bridge.spool_mib\n"
+                assert asked(process.pid, targets=[first], spool_mib=77) == (0, words)
+                code, told = asked(process.pid, targets=[])
+                assert (code, told.count("\n"), "bridge.targets: is empty" in told) == (2, 1, True)
+                monkeypatch.delenv("RUNTIME_DIRECTORY")
+                code, told = asked(process.pid)
+                assert (code, told.endswith("with 2 targets, and the bridge reads it; its log has the answer\n")) == (
+                    0,
+                    True,
+                )
+            finally:
+                process.terminate()
+                process.communicate(timeout=PATIENCE_S)
+        code, told = asked(process.pid)
+        assert (code, told.count("\n"), "cannot be signalled: No such process" in told) == (2, 1, True)
+
+
+def test_what_a_running_bridge_refuses_is_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a variable that the command has and the bridge has not."""
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    lines = {"name": "lines", "type": "file", "path": str(tmp_path / "lines.jsonl")}
+    with EventSource(["door"]) as source:
+        command = [sys.executable, "-m", "lookoutd", "bridge", "-c", str(_config(tmp_path, source, targets=[lines]))]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                wait_until(lambda: bool(source.emit()) and "lookout.event/1" in _told(tmp_path / "lines.jsonl"), "runs")
+                monkeypatch.setenv("ELSEWHERE", "http://127.0.0.1:1/x")
+                hook = {"name": "hook", "type": "webhook", "url": "${ELSEWHERE}", "allow": HERE}
+                config = _config(tmp_path, source, targets=[lines, hook])
+                assert invoke(["bridge", "reload", "-c", str(config), "--pid", str(process.pid)]) == 2
+                (line,) = capsys.readouterr().err.splitlines()
+                assert "nothing has changed: " in line
+                assert "ELSEWHERE" in line
+            finally:
+                process.terminate()
+                process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
 
 
 def test_check_says_of_each_target_whether_it_can_be_told_anything(

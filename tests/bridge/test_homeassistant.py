@@ -22,12 +22,13 @@ from daemon.bridge.states import DaemonState
 from daemon.bridge.targets.opening import open_target
 from lookout.messages import EventKind, EventPhase, Owner, Total
 from tests.bridge.test_mqtt import HOSTILE, target
-from tests.bridge.told import Kept, Later, Shown, context, delivery, event, repeated, source, tended, tended_for
+from tests.bridge.told import Kept, Later, Shown, context, delivery, event, repeated, source, tended
 from tests.support.mosquitto import Mosquitto, Reader, retained
 
 _SCHEMA = json.loads((Path(__file__).parent / "homeassistant.schema.json").read_text())
 _CHECK = Draft202012Validator(_SCHEMA)
 _CONFIG = "homeassistant/device/lookout--here--door/config"
+_OWNER = "lookout/bridge/owner"
 
 
 @pytest.fixture
@@ -46,9 +47,17 @@ def _documents(name: str, rule: str | None, label: str | None, *, has_pictures: 
     return [(topic, json.loads(body)) for topic, body in found]
 
 
-def later(clock: Later, connection: Connection, board: Shown) -> None:
-    """Let the seconds after Home Assistant's start pass: the bridge has surely heard of it."""
-    tended_for(connection, board, 50, lambda: clock.pass_by(SPREAD_S))
+def tell_start(reader: Reader, connection: Connection, board: Shown) -> None:
+    """Say that Home Assistant has started. The bridge has heard it when it answers what another one asks afterwards."""
+    id = f"another-{len(reader.messages)}"
+    reader.publish("homeassistant/status", "online")
+    reader.publish(_OWNER, json.dumps({"id": id, "since": 2**63 - 1}))
+
+    def is_answered() -> bool:
+        names = [json.loads(body)["id"] for body in reader.bodies(_OWNER)]
+        return id in names and any(name.startswith("bridge-1/") for name in names[names.index(id) :])
+
+    tended(connection, board, is_answered)
 
 
 @pytest.mark.parametrize("has_pictures", [False, True])
@@ -119,9 +128,8 @@ def test_documents_come_again_when_home_assistant_starts(broker: Mosquitto) -> N
     ):
         tended(connection, board, lambda: bool(reader.bodies("lookout/sources/door/occupancy/yard/person")))
         before = len(reader.messages)
-        reader.publish("homeassistant/status", "online")
-        reader.wait(lambda row: row.bodies("homeassistant/status"))
-        later(clock, connection, board)
+        tell_start(reader, connection, board)
+        clock.pass_by(SPREAD_S)
         tended(connection, board, lambda: len(reader.bodies("lookout/sources/door/occupancy/yard/person")) == 2)
         again = [row.topic for row in reader.messages[before:]]
         assert again.index(_CONFIG) < again.index("lookout/sources/door/state"), "states come after their document"
@@ -139,19 +147,19 @@ def test_a_device_that_went_while_home_assistant_was_away_is_shown_and_taken_bac
         tended(connection, board, lambda: _CONFIG not in retained(broker.port, "homeassistant/#"))
     with (
         closing(open_target(target(broker, **keys), context(memory, clock=clock))) as connection,
-        Reader(broker.port, "homeassistant/#") as reader,
+        Reader(broker.port, "homeassistant/#", _OWNER) as reader,
     ):
         for _ in range(2):
-            reader.publish("homeassistant/status", "online")
-            reader.wait(lambda row: row.bodies("homeassistant/status"))
-            later(clock, connection, board)
+            tell_start(reader, connection, board)
+            clock.pass_by(SPREAD_S)
+            connection.tend(board)
             tended(connection, board, lambda: [body[:1] for body in reader.bodies(_CONFIG)][-2:] == [b"{", b""])
+        tell_start(reader, connection, board)  # what it says to the second start is here
         (shown,) = filter(None, reader.bodies(_CONFIG))
         assert json.loads(shown)["device"]["name"] == "door"
         assert _CONFIG not in retained(broker.port, "homeassistant/#")
 
 
-@pytest.mark.long
 @pytest.mark.needs("mosquitto")
 def test_a_device_is_taken_back_although_the_broker_hangs_meanwhile(broker: Mosquitto) -> None:
     clock, board, memory = Later(), Shown(), Kept()
@@ -160,21 +168,21 @@ def test_a_device_is_taken_back_although_the_broker_hangs_meanwhile(broker: Mosq
         tended(connection, board, lambda: _CONFIG in retained(broker.port, "homeassistant/#"))
         board.show([source("gate")])
         tended(connection, board, lambda: _CONFIG not in retained(broker.port, "homeassistant/#"))
-        with Reader(broker.port, "homeassistant/#") as reader:
-            reader.publish("homeassistant/status", "online")
-            reader.wait(lambda row: row.bodies("homeassistant/status"))
-        tended_for(connection, board, 10)
+        clock.stand_still()  # the device is due at any moment of the seconds after the start
+        with Reader(broker.port, _OWNER) as reader:
+            tell_start(reader, connection, board)
         broker.pause()
-        later(clock, connection, board)
+        clock.pass_by(SPREAD_S)
+        connection.tend(board)
     assert [key for key in memory.texts if key.startswith("gone ")], "the broker has taken nothing"
     broker.resume()
+    clock = Later()
     with (
         closing(open_target(target(broker, homeassistant=True), context(memory, clock=clock))) as connection,
-        Reader(broker.port, "homeassistant/#") as reader,
+        Reader(broker.port, "homeassistant/#", _OWNER) as reader,
     ):
-        reader.publish("homeassistant/status", "online")
-        reader.wait(lambda row: row.bodies("homeassistant/status"))
-        later(clock, connection, board)
+        tell_start(reader, connection, board)
+        clock.pass_by(SPREAD_S)
         tended(connection, board, lambda: not [key for key in memory.texts if key.startswith("gone ")])
         reader.wait(lambda row: [body[:1] for body in row.bodies(_CONFIG)][-2:] == [b"{", b""])
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.bridge.publisher import EventSource
-from tests.support.daemon import ROOT, wait_until
+from tests.support.daemon import PATIENCE_S, ROOT, wait_until
 from tests.support.zygote import Started
 
 _WINDOW = 100
@@ -51,7 +51,7 @@ class _Bridge:
     def end(self, number: int) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize(

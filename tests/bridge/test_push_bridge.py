@@ -25,6 +25,7 @@ from daemon.validation import convert
 from tests.bridge.publisher import TOKEN, EventSource
 from tests.support.daemon import PATIENCE_S, wait_until
 from tests.support.events import logged
+from tests.support.ports import free_port
 from tests.support.pushes import HERE, JPEG, Asked, Ntfy, PushServer, Reply, raw_server
 
 _HOUR_NS = 3_600_000_000_000
@@ -108,20 +109,18 @@ def test_a_cooldown_thins_and_counts(tmp_path: Path, source: EventSource) -> Non
 
 def test_after_an_hour_away_there_is_one_digest(tmp_path: Path, source: EventSource) -> None:
     stand_in = Ntfy()
-    with PushServer(stand_in) as server:
-        phone = {"name": "phone", "type": "ntfy", "url": server.url("/topic"), "picture": True}
-        port, url = server.port, server.url("/topic")
-        server.close()
-        with running(tmp_path, source, {**phone, "url": url}) as bridge:
-            bridge.wait_for_events(source)
-            bridge.wait_until(lambda: bridge.target("phone").state == "away")
-            begin = time_ns() - _HOUR_NS
-            for number in range(150):
-                source.emit(1, at=begin + number * 1_000_000_000)
-            pictured(source, at=begin + 150_000_000_000)
-            bridge.wait_until(lambda: bridge.target("phone").spooled == 151)
-            with PushServer(stand_in, port=port):
-                bridge.wait_until(lambda: bridge.target("phone").delivered == 151)
+    port = free_port()
+    phone = {"name": "phone", "type": "ntfy", "url": f"http://127.0.0.1:{port}/topic", "picture": True}
+    with running(tmp_path, source, phone) as bridge:
+        bridge.wait_for_events(source)
+        bridge.wait_until(lambda: bridge.target("phone").state == "away")
+        begin = time_ns() - _HOUR_NS
+        for number in range(150):
+            source.emit(1, at=begin + number * 1_000_000_000)
+        pictured(source, at=begin + 150_000_000_000)
+        bridge.wait_until(lambda: bridge.target("phone").spooled == 151)
+        with PushServer(stand_in, port=port):
+            bridge.wait_until(lambda: bridge.target("phone").delivered == 151)
     (message,) = stand_in.messages
     assert message["message"].startswith("151 events while away, ")
     assert message["message"].endswith(": door 151 person")

@@ -49,7 +49,7 @@ def test_a_picture_may_be_a_moment_behind_its_event(status: int) -> None:
 
 
 def test_a_picture_that_does_not_come_is_a_reason() -> None:
-    found = got(in_turn(Reply(404, b'{"error":"no picture of this event: it had none, or it is gone"}')), 0.25)
+    found = got(in_turn(Reply(404, b'{"error":"no picture of this event: it had none, or it is gone"}')), 1.0)
     assert found == Picture(None, "it is not there: no picture of this event: it had none, or it is gone")
 
 

@@ -13,14 +13,14 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.daemon import DEMO_MODEL, ROOT, Lookout, wait_until
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, ROOT, Lookout, wait_until
 from tests.support.ports import free_port
 
 _TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of these tests
 _ALL = [[0, 0], [1, 0], [1, 1], [0, 1]]
-_RULES = [  # an event each second
+_RULES = [  # an event each second, for longer than a bridge takes to begin
     {"name": f"zone-{begin}", "type": "zone", "points": _ALL, "dwell_s": [*range(begin, begin + 8)]}
-    for begin in range(1, 97, 8)
+    for begin in range(1, 257, 8)
 ]
 _STREET = {"id": "street", "type": "synthetic", "width": 160, "height": 96, "fps": 10, "rules": _RULES}
 
@@ -55,7 +55,8 @@ def test_the_bridge_lives_with_its_daemon(tmp_path: Path) -> None:
     with Lookout(tmp_path, config, options=["--bridge"]) as lookout:
         wait_until(lambda: _events(tmp_path, "lines"), "an event is told")
         url = f"http://127.0.0.1:{config['http']['port']}"
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {_TOKEN}"}) as client:
+        asking = {"Authorization": f"Bearer {_TOKEN}"}
+        with httpx.Client(base_url=url, headers=asking, timeout=PATIENCE_S) as client:
             port = client.get("/api/v1/daemon").json()["bridge"]["port"]
 
             def account() -> dict[str, Any] | None:
@@ -109,7 +110,7 @@ def test_a_bridge_that_cannot_run_is_refused_at_the_start(tmp_path: Path, change
     file.write_text(yaml.safe_dump(config))
     done = subprocess.run(
         [sys.executable, "-m", "daemon", "run", "-c", str(file), "--bridge"],
-        capture_output=True, text=True, cwd=ROOT, timeout=60, check=False,
+        capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert reason in done.stderr

@@ -34,13 +34,14 @@ from lookout.messages import (
     Status,
     Total,
 )
+from tests.support.daemon import PATIENCE_S
 
 AT = 1_795_183_211_473_912_004
 
 
 def tended(connection: Connection, board: StateBoard, until: Callable[[], object]) -> None:
     """Tend a connection, as the bridge does, until something is true."""
-    end = monotonic() + 60
+    end = monotonic() + PATIENCE_S
     while not until():
         if monotonic() > end:
             raise AssertionError("it does not come")
@@ -77,12 +78,18 @@ class Later(SystemClock):
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
+        self._still_ns: int | None = None
 
     def pass_by(self, seconds: float) -> None:
         self.ahead_s += seconds
 
+    def stand_still(self) -> None:
+        """From now on only `pass_by` moves it."""
+        self._still_ns = SystemClock.monotonic_ns()
+
     def monotonic_ns(self) -> int:
-        return SystemClock.monotonic_ns() + round(self.ahead_s * 1e9)
+        now = SystemClock.monotonic_ns() if self._still_ns is None else self._still_ns
+        return now + round(self.ahead_s * 1e9)
 
 
 class Shown(StateBoard):

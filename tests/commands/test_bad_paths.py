@@ -117,6 +117,7 @@ _CASES: dict[str, Sequence[object]] = {
     "reload config": ("reload", "-c", _PATH),
     "log-level config": ("log-level", "-c", _PATH),
     "bridge check config": ("bridge", "check", "-c", _PATH),
+    "bridge reload config": ("bridge", "reload", "--pid", "1", "-c", _PATH),
     "bridge test config": ("bridge", "test", "phone", "-c", _PATH),
     "health config": ("health", "-c", _PATH),
     "watch server_key": ("watch", "--once", "--server-key", _PATH),

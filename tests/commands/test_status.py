@@ -21,7 +21,7 @@ from daemon.commands.running_daemon import AwayError, RunningDaemon, running_dae
 from daemon.commands.status import status_of
 from daemon.redact import Secret
 from daemon.system.reload_answer import ReloadAnswer, read_answer, write_answer
-from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until, wait_until
+from tests.support.daemon import DEMO_MODEL, Lookout, halt, is_state, receive_until, wait_until
 from tests.support.ports import free_port
 from tests.support.served import TOKEN, Served, street
 
@@ -144,7 +144,7 @@ def test_the_rest_of_the_file_may_have_mistakes(served: Served, said: Any, tmp_p
 
 
 def test_a_daemon_that_hangs_is_known_within_seconds(served: Served, said: Any) -> None:
-    served.lookout.process.send_signal(signal.SIGSTOP)
+    halt(served.lookout.process.pid)
     try:
         daemon = running_daemon(served.lookout.config, None, None, ("view", "operate"))
         with pytest.raises(AwayError, match=r"does not answer within 0\.2 s: it is starting, or hangs"):

@@ -6,22 +6,25 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
 from lookout.client import Subscriber
 from lookout.messages import Detections
 from tests.support.booted import Booted, copy_sources
-from tests.support.daemon import ROOT, wait_until
+from tests.support.daemon import PATIENCE_S, ROOT, wait_until
 from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.needs("systemd-container", "mounts"), pytest.mark.slow(8)]
 UNIT = "lookout"
-_IMPORTED = ("daemon.cli", "daemon.commands.run", "daemon.system.loading", "detectors.ort.detector")
+_IMPORTED = (
+    "daemon.cli", "daemon.commands.run", "daemon.commands.bridge", "daemon.system.loading", "detectors.ort.detector",
+)  # fmt: skip
 # As the unit has it, but sooner.
 _HASTE = "[Service]\nWatchdogSec=8\nTimeoutAbortSec=1\nRestartSec=100ms\nRestartSteps=0\n[Unit]\nStartLimitBurst=100\n"
 
@@ -113,6 +116,52 @@ def test_a_reload_keeps_the_process(running: Installed) -> None:
     assert running.is_up(3)
     assert systemd.main_process(UNIT) == process
     assert running.restarts() == 0
+
+
+def test_the_page_shows_what_runs_beside_it(installed: Installed) -> None:
+    systemd, unit, port = installed.systemd, "lookout-dashboard", free_port()
+    http = {"enabled": True, "port": free_port(), "token": "a-token-that-is-long-enough"}
+    installed.configure(http=http, dashboard={"port": port})
+    systemd.run("systemctl", "start", UNIT, unit)
+
+    def shown() -> list[tuple[str, str]]:
+        with suppress(httpx.TransportError):
+            rows = httpx.get(f"http://127.0.0.1:{port}/api/sources", timeout=PATIENCE_S).json()
+            return [(row["id"], row["state"]) for row in rows]
+        return []
+
+    try:
+        wait_until(lambda: shown() == [("s0", "up")], "the page shows the source")
+    finally:
+        systemd.run("systemctl", "stop", unit, UNIT)
+    assert (systemd.show(unit, "Result"), systemd.show(unit, "NRestarts")) == ("success", "0")
+
+
+def test_what_the_bridge_refuses_fails_its_reload(running: Installed) -> None:
+    systemd, unit = running.systemd, "lookout-bridge"
+
+    def configure(*names: str) -> None:
+        folder = "/var/log/lookout-bridge"
+        running.configure(
+            bridge={"targets": [{"name": name, "type": "file", "path": f"{folder}/{name}"} for name in names]}
+        )
+
+    configure("first")
+    systemd.run("systemctl", "start", unit)
+    try:
+        wait_until(lambda: "the bridge runs" in systemd.journal(unit), "it runs")
+        process = systemd.main_process(unit)
+        configure("first", "second")
+        systemd.run("systemctl", "reload", unit)
+        assert "reloaded: targets: second" in systemd.journal(unit)
+        configure()
+        with pytest.raises(AssertionError, match="systemctl reload"):
+            systemd.run("systemctl", "reload", unit)
+        wait_until(lambda: "bridge.targets: is empty" in systemd.journal(unit), "the mistake is named")
+        assert systemd.main_process(unit) == process
+    finally:
+        systemd.run("systemctl", "stop", unit)
+    assert (systemd.show(unit, "Result"), systemd.show(unit, "NRestarts")) == ("success", "0")
 
 
 def test_a_frozen_lane_ends_the_process_which_comes_again(running: Installed) -> None:

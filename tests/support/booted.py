@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.daemon import wait_until
+from tests.support.daemon import PATIENCE_S, wait_until
 
 _MOUNT = """
 set -e
@@ -56,7 +56,7 @@ class Booted:
         self._nspawn = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         self._process: psutil.Process | None = None
         try:
-            wait_until(self._is_up, "systemd boots")
+            wait_until(self._is_up, "systemd boots", 3 * PATIENCE_S)
         except BaseException:
             self.close()
             raise

@@ -16,9 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 
+from tests.support.daemon import PATIENCE_S
 from tests.support.ports import free_port
-
-PATIENCE_S = 60.0  # for what takes a second on a machine that does nothing else
 
 
 class Broker:
@@ -66,6 +65,7 @@ class Broker:
 
     def pause(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)

@@ -19,10 +19,10 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from tests.support.daemon import PATIENCE_S
 from tests.support.ports import free_port
 
 PROGRAM = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-_WITHIN_S = 20.0
 
 
 class Mosquitto:
@@ -70,7 +70,7 @@ class Mosquitto:
             return
         with (self._folder / "log").open("ab") as out:
             self._process = subprocess.Popen([PROGRAM, "-c", str(self._file)], stdout=out, stderr=subprocess.STDOUT)
-        end = time.monotonic() + _WITHIN_S
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -96,6 +96,7 @@ class Mosquitto:
         """It answers nothing until `resume`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         assert self._process is not None
@@ -111,7 +112,7 @@ class Mosquitto:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self._process.send_signal(number)
-            self._process.wait(_WITHIN_S)
+            self._process.wait(PATIENCE_S)
             self._process = None
 
 
@@ -146,27 +147,26 @@ class Reader:
         self, port: int, *topics: str, id: str = "", login: tuple[str, str] | None = None, qos: int = 1
     ) -> None:
         self.messages: list[Got] = []
-        self._here, self._changed = threading.Event(), threading.Condition()
-        self._topics = topics
+        self._changed = threading.Condition()
+        self._comings = self._awaited = 0  # times when the broker has told that it has subscribed
         self._client = Client(CallbackAPIVersion.VERSION2, client_id=id, protocol=MQTTProtocolVersion.MQTTv5)
         if login is not None:
             self._client.username_pw_set(*login)
         self._client.on_connect = lambda client, *_: client.subscribe([(topic, qos) for topic in topics])
-        self._client.on_subscribe = lambda *_: self._here.set()
+        self._client.on_subscribe = lambda *_: self._note_coming()
         self._client.on_message = self._take
         self._client.connect("127.0.0.1", port, clean_start=not id, properties=_kept() if id else None)
         self._client.reconnect_delay_set(1, 1)
         self._client.loop_start()
-        assert self._here.wait(_WITHIN_S)
+        self.await_return()
 
     def await_return(self) -> None:
-        """Wait until it is there again, after its broker was away."""
-        self._here.clear()
-        if not self._client.is_connected():
-            assert self._here.wait(_WITHIN_S)
+        """Wait until it is there once more, after its broker was away."""
+        self.wait(lambda row: row._comings > row._awaited)
+        self._awaited = self._comings
 
     def publish(self, topic: str, body: str | bytes, *, retain: bool = False) -> None:
-        self._client.publish(topic, body, qos=1, retain=retain).wait_for_publish(_WITHIN_S)
+        self._client.publish(topic, body, qos=1, retain=retain).wait_for_publish(PATIENCE_S)
 
     def bodies(self, topic: str) -> list[bytes]:
         with self._changed:
@@ -178,7 +178,7 @@ class Reader:
             found = {message.topic: message.payload for message in self.messages}
         return {topic: body for topic, body in found.items() if body}
 
-    def wait(self, condition: Callable[[Reader], object], *, within_s: float = _WITHIN_S) -> None:
+    def wait(self, condition: Callable[[Reader], object], *, within_s: float = PATIENCE_S) -> None:
         """Until something is true of this reader, looked at after each message."""
         end = time.monotonic() + within_s
         with self._changed:
@@ -197,6 +197,11 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _note_coming(self) -> None:
+        with self._changed:
+            self._comings += 1
+            self._changed.notify_all()
+
     def _take(self, _client: Client, _data: object, message: MQTTMessage) -> None:
         pairs = dict(getattr(message.properties, "UserProperty", ()))
         kind = getattr(message.properties, "ContentType", "")
@@ -207,14 +212,11 @@ class Reader:
 
 
 def retained(port: int, *topics: str) -> dict[str, bytes]:
-    """What a broker retains on these filters: a last one marks the end."""
+    """What a broker retains on these filters: a message behind it marks the end."""
     mark = "tests/mark"
-    with Reader(port, *topics) as reader, Reader(port, mark):
-        reader.wait(lambda _: True)
-        with Reader(port, mark) as other:
-            other.publish(mark, "now")
-            other.wait(lambda row: row.bodies(mark))
-        time.sleep(0.1)
+    with Reader(port, *topics, mark) as reader:
+        reader.publish(mark, "now")
+        reader.wait(lambda row: row.bodies(mark))
         return {row.topic: row.payload for row in [*reader.messages] if row.retain and row.payload}
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from daemon.tracing import exporter as exporting
 from daemon.tracing.exporter import MAX_WAITING, Exporter, ExporterFigures
 from daemon.tracing.record import Record, SentFrame
 from tests.support.collector import Collector, Request, Respond, attributes_of, take
@@ -121,8 +122,9 @@ def says(status: int, content: bytes = b"", **headers: str) -> Respond:
 )
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_collector_that_is_busy_is_asked_again_when_it_says(
-    collector: Collector, status: int, asked: str, least: float, most: float
+    collector: Collector, status: int, asked: str, least: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(exporting, "_LAST_S", PATIENCE_S)  # a busy machine
     collector.respond = in_turn(says(status, Retry_After=asked.encode().decode("latin-1")), take)
     with running(collector.url, records(5, 1)) as it:
         wait_until(lambda: len(it.clock.waits) > 1, "the pause")
@@ -232,7 +234,8 @@ def test_the_oldest_go_when_too_many_wait(collector: Collector) -> None:
     assert it.dropped == {"queue_full": 2 * MAX_WAITING, "shutdown": MAX_WAITING}
 
 
-def test_a_stop_sends_what_waits(collector: Collector) -> None:
+def test_a_stop_sends_what_waits(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "_LAST_S", PATIENCE_S)  # a busy machine
     it = Running(collector.url)
     it.exporter.start()
     it.give(records(20, 1))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,12 +15,15 @@ import pytest
 from daemon.errors import LookoutError
 from daemon.pipeline.drawing import Picture
 from daemon.pipeline.frames import Frame
+from daemon.system.children import spawn
+from daemon.viewing import window as showing
 from daemon.viewing.window import HEADER, MAX_WINDOWS, ShownPictures, WindowProcess, check_can_show
 from daemon.viewing.window_process import serve
 from detectors.detections import Detections
 from detectors.fake.detector import FakeLane
 from detectors.port import HostImage
 from tests.support.clock import ManualClock
+from tests.support.daemon import PATIENCE_S
 from tests.support.events import frame, logged, runtime
 from tests.support.remembering_screen import DIES, PERSON_CLOSES
 
@@ -42,8 +46,11 @@ class Screen:
 
 
 @pytest.fixture
-def window() -> Iterator[WindowProcess]:
+def window(monkeypatch: pytest.MonkeyPatch) -> Iterator[WindowProcess]:
     """A real process, which a person closes when a picture is so dark."""
+    for name in ("_OPEN_S", "_SEND_S"):
+        monkeypatch.setattr(showing, name, PATIENCE_S)  # a busy machine
+    monkeypatch.setattr(showing, "spawn", partial(spawn, begin_s=PATIENCE_S))
     with closing(WindowProcess(_SCREEN)) as opened:
         yield opened
 
@@ -56,13 +63,13 @@ def test_pictures_arrive_whole_and_large_ones_smaller() -> None:
     ours, theirs = socket.socketpair()
     screen = Screen(closes_after=2)
     with ours, theirs:
-        showing = threading.Thread(target=serve, args=(theirs, screen))
-        showing.start()
+        thread = threading.Thread(target=serve, args=(theirs, screen))
+        thread.start()
         assert ours.recv(5) == b"ready"
         for grey in (5, 9):
             ours.sendall(HEADER.pack(len("door"), 160, 90) + b"door" + bytes([grey]) * (160 * 90 * 3))
         assert ours.recv(6) == b"closed"
-        showing.join()
+        thread.join()
     assert screen.shown == [("door", (90, 160, 3), 5), ("door", (90, 160, 3), 9)]
 
 
@@ -77,8 +84,8 @@ def test_a_window_that_a_person_closes_ends_the_daemon(window: WindowProcess, cl
     assert not window.is_closed
     part.on_result(*_result(21, "yard", PERSON_CLOSES), lane, ())
     part.start()
-    assert ended.wait(60)
-    assert part.stop(60) == ()
+    assert ended.wait(PATIENCE_S)
+    assert part.stop(PATIENCE_S) == ()
 
 
 def test_a_window_that_is_closed_while_it_is_sent_a_picture_ends_the_daemon(
@@ -92,8 +99,8 @@ def test_a_window_that_is_closed_while_it_is_sent_a_picture_ends_the_daemon(
     part.on_result(*_result(2, "yard", 100, (1440, 2560)), lane, ())
     with logged() as lines:
         part.start()
-        assert ended.wait(60)
-        assert part.stop(60) == ()
+        assert ended.wait(PATIENCE_S)
+        assert part.stop(PATIENCE_S) == ()
     assert [line["event"] for line in lines] == ["a window was closed: this ends Lookout"]
 
 
@@ -102,7 +109,7 @@ def test_a_process_of_windows_that_dies_does_not_end_the_daemon(window: WindowPr
     part.on_result(*_result(1, "door", DIES), FakeLane(0.0, 0.0, lambda _: None), ())
     with logged() as lines:
         part.start()
-        assert part.join(60) == ()
+        assert part.join(PATIENCE_S) == ()
     (line,) = lines
     assert line["event"] == "the window has failed: all else goes on without"
     assert line["reason"] == "its process has died"
@@ -110,7 +117,7 @@ def test_a_process_of_windows_that_dies_does_not_end_the_daemon(window: WindowPr
 
 def test_a_window_that_dies_costs_the_window_alone(window: WindowProcess, clock: ManualClock) -> None:
     part = ShownPictures(window, lambda: pytest.fail("nobody has closed it"), runtime(clock))
-    assert part.stop(60) == ()
+    assert part.stop(PATIENCE_S) == ()
     with pytest.raises(OSError):  # noqa: PT011 - whichever comes first
         window.show("door", np.zeros((9, 9, 3), np.uint8))
 

@@ -38,6 +38,17 @@ def check(config: Path) -> int:
     return commands.check(config)
 
 
+@bridge.command(epilog=examples("lookout bridge reload -c config.yaml --pid 4711"))
+@CONFIG
+@click.option("--pid", required=True, type=click.IntRange(1), help="Of the bridge.")
+def reload(config: Path, pid: int) -> int:
+    """Have the bridge that runs with this configuration read its targets again; 2 with the reason if it refuses."""
+    from daemon.commands import bridge as commands
+
+    click.echo(commands.ask_to_reload(config, pid))
+    return 0
+
+
 @bridge.command(epilog=examples("lookout bridge test phone -c config.yaml"))
 @click.argument("target")
 @CONFIG

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 from daemon.config.targets import MqttTarget
@@ -16,7 +15,7 @@ from tests.support.ports import free_port
 
 USER, PASSWORD = "lookout", "r1ght-of-mqtt"  # of this broker
 _LIMIT = 200_000
-_QUIET_S = 0.5
+_EVENTS, _MARK = "lookout/events/", "tests/mark"
 
 
 class MqttHarness:
@@ -30,6 +29,7 @@ class MqttHarness:
         self.broker = Mosquitto(folder, [*lines, "allow_anonymous false", "max_queued_messages 0"])
         self.kill, self.pause, self.resume = self.broker.kill, self.broker.pause, self.broker.resume
         self._reader: Reader | None = None
+        self._marks = 0
 
     def target(self, **changes: Any) -> MqttTarget:
         given = {"name": "home", "url": Secret(f"mqtt://127.0.0.1:{self.broker.port}"), "user": Secret(USER)}
@@ -44,19 +44,19 @@ class MqttHarness:
     def start(self) -> None:
         self.broker.start()
         if self._reader is None:
-            self._reader = Reader(self.broker.port, "lookout/events/#", login=(USER, PASSWORD), qos=0)
+            self._reader = Reader(self.broker.port, f"{_EVENTS}#", _MARK, login=(USER, PASSWORD), qos=0)
         else:
             self._reader.await_return()
 
     def read(self) -> Sequence[Arrived]:
-        """What the other program has got, as soon as nothing more comes."""
+        """What the other program has got before a message that it sends now."""
         assert self._reader is not None
-        count, since = -1, monotonic()
-        while monotonic() - since < _QUIET_S:
-            if len(self._reader.messages) != count:
-                count, since = len(self._reader.messages), monotonic()
-            sleep(0.02)
-        return [Arrived(row.id, row.payload, row.topic.rpartition("/")[2]) for row in self._reader.messages[:count]]
+        self._marks += 1
+        mark = str(self._marks)
+        self._reader.publish(_MARK, mark)
+        self._reader.wait(lambda row: mark.encode() in row.bodies(_MARK))
+        rows = [row for row in self._reader.messages if row.topic != _MARK]
+        return [Arrived(row.id, row.payload, row.topic.removeprefix(_EVENTS)) for row in rows]
 
     def too_large(self) -> int | None:
         return _LIMIT
