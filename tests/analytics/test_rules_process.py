@@ -29,7 +29,7 @@ from tests.analytics.feed import LABELS, SECOND, frame_at, rules_of, standing_at
 from tests.support.daemon import wait_until
 from tests.support.events import Rig, logged
 
-_PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
+_PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "180"))
 _SOURCES = ("hall", "yard", "street")
 _ZONE = {"type": "zone", "name": "zone", "points": [[0.3, 0.3], [0.7, 0.3], [0.7, 0.7], [0.3, 0.7]], "dwell_s": [0.5]}
 _LINE = {"type": "line", "name": "line", "points": [[0.5, 0.1], [0.5, 0.9]]}

@@ -16,9 +16,8 @@ from time import monotonic, sleep
 from daemon.etcd.client import EtcdClient
 from daemon.etcd.errors import EtcdAwayError, EtcdError
 from daemon.etcd.settings import Endpoint, EtcdSettings, Tls, User
+from tests.support.daemon import PATIENCE_S, halt
 from tests.support.ports import free_port
-
-PATIENCE_S = 60.0  # for what takes a second on a machine that does nothing else
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class EtcdServer:
     close = kill
 
     def pause(self) -> None:
-        os.kill(self._running().pid, signal.SIGSTOP)
+        halt(self._running().pid)
 
     def resume(self) -> None:
         os.kill(self._running().pid, signal.SIGCONT)

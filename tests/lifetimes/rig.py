@@ -52,7 +52,7 @@ from tests.lifetimes.gate import Gate
 from tests.lifetimes.journal_disk import JournalDisk
 from tests.lifetimes.parts import Detector, Maker, open_probe
 
-PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
+PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "180"))
 _POLL_S, _MAX_POLL_S = 0.002, 0.03
 _SHARED = ("lib", "cam")  # sources at which both of two models look
 Analysis = Literal["none", "here", "apart"]
