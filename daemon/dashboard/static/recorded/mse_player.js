@@ -54,7 +54,9 @@ export class MsePlayer {
   /** Show the picture after the shown one (1), or before it (-1). */
   step(direction) {
     if (!this.shown) return;
-    const { piece, index } = this.shown;
+    const time = this.video.currentTime;
+    const there = this.goal ? null : this.appended?.at(time); // it is told a moment after it is shown
+    const { piece, index } = there ? shownAt(there, time) : this.shown;
     if (piece.pictures[index + direction] !== undefined) this.aim({ fragment: piece.fragment, index: index + direction });
     else this.aim({ beside: piece.fragment, direction });
   }
