@@ -74,6 +74,10 @@ class IndexReader:
     def file(self, id: str) -> FileFacts | None:
         return next((_decode(facts) for (facts,) in self._ask("SELECT facts FROM files WHERE id = ?", id)), None)
 
+    def file_at(self, path: str) -> FileFacts | None:
+        question = "SELECT facts FROM files WHERE path = ?"
+        return next((_decode(facts) for (facts,) in self._ask(question, path)), None)
+
     def files(self, source: str | None = None, begin: int | None = None, end: int | None = None) -> list[FileFacts]:
         """Those with something in a time, by source and begin."""
         limits = {"source = ?": source, "end > ?": begin, "begin < ?": end}
@@ -119,6 +123,10 @@ class IndexReader:
             " WHERE source = ? AND end > ? AND begin < ?"
         )
         return self._ask(question, source, begin, end)
+
+    def open_tracks(self) -> list[str]:
+        """Paths of recordings whose tracks are being written, or were when their process ended."""
+        return [path for (path,) in self._ask("SELECT path FROM open_tracks ORDER BY path")]
 
     def claims(self, source: str, begin: int, end: int) -> list[Claim]:
         question = "SELECT * FROM claims WHERE source = ? AND end > ? AND begin < ? ORDER BY begin, event"

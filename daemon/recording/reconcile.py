@@ -15,10 +15,10 @@ from daemon.recording.index import Index
 from daemon.recording.records import FileFacts, Gap
 from daemon.recording.scan import is_left, recover, scan
 from daemon.recording.store import Store
-from daemon.recording.tracks.track_file import recover_tracks
+from daemon.recording.tracks.open_tracks import note_open
+from daemon.recording.tracks.track_file import TracksBusyError, recover_tracks
 
 _AT_ONCE = 200  # files
-_NEWEST = 3  # of each source
 _Row = tuple[FileFacts, Sequence[Gap]]
 
 
@@ -30,12 +30,14 @@ class Reconciled:
         added, removed: files, of the index.
         recovered: files that were not finished, and have a tail now.
         problems: files that cannot be read, with the reason.
+        busy: those whose tracks somebody writes.
     """
 
     added: int = 0
     removed: int = 0
     recovered: int = 0
     problems: dict[str, str] = field(default_factory=dict)
+    busy: list[str] = field(default_factory=list)
 
 
 def reconcile(store: Store, index: Index) -> Reconciled:
@@ -57,6 +59,7 @@ def reconcile(store: Store, index: Index) -> Reconciled:
     for path in sorted(known.keys() - there):
         index.remove_file(known[path].id)
     done.removed = len(known.keys() - there)
+    note_open(index, done.busy)
     index.mark_known(reading)
     return done
 
@@ -86,6 +89,7 @@ def rebuild(store: Store, index: Index, tell: Tell | None = None) -> Reconciled:
 
     index.replace_files(rows)
     done.removed = max(0, before - done.added)
+    note_open(index, done.busy)
     index.mark_known(reading)
     return done
 
@@ -94,22 +98,20 @@ def _rows(
     store: Store, paths: Iterator[str] | Sequence[str], done: Reconciled, tell: Tell | None = None
 ) -> Iterator[_Row]:
     paths = [*paths]
-    # Boxes may come when a recording is whole already: its recorder was perhaps killed before they had their end.
-    newest = {
-        path for path, later in zip(paths, [*paths[_NEWEST:], *[""] * _NEWEST]) if _source(path) != _source(later)
-    }
     for number, path in enumerate(paths):
         if tell is not None:
             tell(number, len(paths))
         try:
             found = scan(store, path)
-            is_left_over = found.tail is None
-            if is_left_over:
+            if found.tail is None:
                 recovered = recover(store, path)
                 done.recovered += recovered is not None
                 found = recovered or scan(store, path)
-            if is_left_over or path in newest:
+            # Boxes may come when a recording is whole already, and its recorder was perhaps killed before their end.
+            try:
                 recover_tracks(store, path)
+            except TracksBusyError:
+                done.busy.append(path)
         except FileNotFoundError:
             continue
         except BoxError as error:
@@ -123,10 +125,6 @@ def _rows(
                 done.problems[path] = str(error)
                 continue
         yield found.facts, found.head.gaps
-
-
-def _source(path: str) -> str:
-    return path.partition("/")[0]
 
 
 def _is_removed(store: Store, path: str) -> bool:

@@ -20,12 +20,14 @@ from daemon.recording.retention import Rules
 from daemon.recording.source_files import keep_books
 from daemon.recording.source_recorder import Account, Settings, SourceRecorder
 from daemon.recording.tracks.intake import TrackIntake
+from daemon.recording.tracks.open_tracks import finish_left
 
 log = structlog.get_logger(__name__)
 _SECOND_NS = 1_000_000_000
 _FIRST_PAUSE_NS, _MAX_PAUSE_NS = _SECOND_NS // 2, 5 * _SECOND_NS
 _HUNG_S = 5.0  # a turn that took longer was a hang of the file system
 _BOOKS_NS = 5 * _SECOND_NS
+_FINISH_NS = _SECOND_NS // 4  # in which tracks that were left behind get their end, each time
 _TRUST_NS = 24 * 3600 * _SECOND_NS  # the age of footage counts so long after the clock was set ahead
 _JUMP_NS = 60 * _SECOND_NS
 _LOST = "the last video of a source is not recorded"
@@ -214,6 +216,8 @@ class Recorder:
             self._give_up(self._leaving.popleft())
         if self._tracks is not None:
             self._tracks.commit()
+        if self._to is not None:
+            self._finish_tracks(self._to)
         self._close_store()
 
     # ---------------------------------------------------------------------------------------------------------------
@@ -307,7 +311,13 @@ class Recorder:
         keep_books(to, [source.files for source in self._sources.values()], now)
         if self._absence is not None:
             note_absent(to, self._absence, self._sources, now)
+        self._finish_tracks(to)
         to.retention.run(now, ages=now_boot >= self._distrusted_until)
+
+    def _finish_tracks(self, to: OpenStore) -> None:
+        until = self._boottime() + _FINISH_NS
+        written = [path for source in self._sources.values() for path in source.tracks.open]
+        finish_left(to.store, to.index, written, lambda: self._boottime() >= until)
 
     def _watch_clock(self, now: int, now_boot: int) -> None:
         """Footage does not grow old because the clock was set ahead."""

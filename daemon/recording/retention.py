@@ -180,9 +180,9 @@ class Retention:
     def _unlink(self, path: str) -> None:
         source, day, name = path.split("/")
         with self._store.folder(source, day) as folder:
-            os.unlink(name, dir_fd=folder)
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):  # first: without its video nobody would find it again
                 os.unlink(name.removesuffix(VIDEO) + TRACKS, dir_fd=folder)
+            os.unlink(name, dir_fd=folder)
         with suppress(OSError), self._store.folder(source) as folder:
             os.rmdir(day, dir_fd=folder)  # if it was the last one of its day
 

@@ -72,6 +72,25 @@ window.placesOf = (...selectors) => selectors.map((one) => {
   const { left, top, width, height } = document.querySelector(one).getBoundingClientRect();
   return [left, top, width, height];
 });
+// Whether something is loaded of what comes so many seconds later.
+window.isAhead = (seconds) => {
+  const { buffered, currentTime } = document.querySelector(".past-picture video");
+  return buffered.end(buffered.length - 1) > currentTime + seconds;
+};
+// A clock at 38 s whose video has played to some moment, and stands there; tells where it was sought.
+window.playLate = async (moment, isReady) => {
+  const { Together } = await import("/static/recorded/together.js");
+  window.told_ = [];
+  const clock = new Together(38000);
+  clock.setRate(4);
+  clock.add({
+    isReady, isStill: false, isLost: false, moment,
+    status: (ms) => (ms < 40000 || ms >= 50000 ? "video" : "gap"), endOf: (ms) => (ms < 40000 ? 40000 : null),
+    seek: (ms) => window.told_.push(ms), follow: (ms, rate, apart) => Math.abs(ms - moment) > apart && window.told_.push(ms),
+    next: async () => 50000, gapAt: () => null, hold() {}, play() {}, pause() {},
+  }, true);
+  clock.play();
+};
 // What a page is told of an answer whose body ends too early.
 window.askCutOff = async () => {
   const { ask } = await import("/static/recorded/requests.js");

@@ -57,7 +57,7 @@ class PastWorld:
     playwright: Playwright
     context: BrowserContext
     begin: int
-    clip: Callable[[str, int, int], Clip]
+    clip: Callable[..., Clip]
     daemons: list[DaemonAddress]
     numbers: dict[tuple[str, int], int] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)

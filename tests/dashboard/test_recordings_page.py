@@ -137,6 +137,49 @@ def test_playing_goes_over_borders_and_gaps(world: PastWorld, tab: Tab) -> None:
     expect(tab.get_by_role("button", name="Play", exact=True)).to_be_visible()
 
 
+@pytest.mark.parametrize(("moment", "is_ready"), [(40_000, False), (39_995, True)])
+def test_a_video_that_came_to_its_end_before_a_late_turn_is_right(tab: Tab, moment: int, is_ready: bool) -> None:
+    """It is not sought where the clock was: in a busy browser it would come to its end again, and so on. And it may
+    stand just before its end."""
+    tab.evaluate("([moment, isReady]) => playLate(moment, isReady)", [moment, is_ready])
+    tab.wait_for_function("() => told_.length > 1")
+    assert tab.evaluate("() => told_") == [38000, 50000]
+
+
+def test_a_video_that_is_where_nothing_is_comes_back(world: PastWorld, tab: Tab) -> None:
+    """Chromium plays past the end of what is there, or jumps to the end of all time, when it has much to do."""
+    _seek(tab, world.at(34))
+    tab.get_by_label("Speed").select_option("2")
+    tab.keyboard.press("Space")
+    tab.wait_for_function("() => isAhead(10)")  # what is behind the gap is there
+    tab.evaluate("() => void (document.querySelector('.past-picture video').currentTime += 6)")
+    tab.wait_for_function("() => frames_.some((one) => one.session === 'b2')")
+
+
+def test_a_step_to_another_stream_is_no_gap(world: PastWorld, tab: Tab) -> None:
+    """Half a second has no picture, and is not told as a gap."""
+    begin = world.begin + 200 * SECOND
+    world.past.write("step", world.clip("plain", 0, 4), begin)
+    world.past.write("step", world.clip("plain", 200, 4, session="f6"), begin + 4 * SECOND + SECOND // 2, cause=None)
+    tab.goto(f"{world.page.url}/recordings/here/step?at={iso(begin + 2 * SECOND)}")
+    tab.evaluate(SCRIPT)
+    tab.locator(".past-shown").wait_for()
+    tab.keyboard.press("Space")
+    tab.wait_for_function("() => frames_.some((one) => one.session === 'f6')")
+
+
+def test_nothing_is_loaded_twice(world: PastWorld, tab: Tab) -> None:
+    """Also while it plays before a gap, and what lies behind it is there."""
+    asked: list[str] = []
+    tab.on("requestfinished", lambda one: asked.append(f"{one.url} {one.headers.get('range')}"))
+    _seek(tab, world.at(37))
+    tab.get_by_label("Speed").select_option("2")
+    tab.keyboard.press("Space")
+    tab.wait_for_function("() => frames_.some((one) => one.session === 'b2')")
+    loaded = [one for one in asked if "/files/" in one]
+    assert len(loaded) == len(set(loaded)), loaded
+
+
 @pytest.mark.long
 def test_pictures_and_events_forwards_and_back(world: PastWorld, tab: Tab) -> None:
     _seek(tab, world.at(19.89))

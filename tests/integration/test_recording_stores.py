@@ -21,6 +21,7 @@ from daemon.config.sources import AvConfig, ReconnectConfig, SourceRecord
 from daemon.daemon import Daemon
 from daemon.recording.causes import Cause
 from daemon.recording.records import FileFacts
+from daemon.recording.tracks.activity import activity_at_end
 from daemon.redact import Url
 from daemon.seams import Seams
 from detectors.fake.detector import FakeDetector
@@ -207,8 +208,9 @@ def _lock(stored: Stored, facts: FileFacts) -> str:
 
 def _has_all_boxes(video: Path) -> bool:
     """Whether the last record of its boxes says that no more come."""
-    boxes = video.with_suffix(".trk")
-    return not boxes.exists() or boxes.read_bytes()[-1:] == b"\5"
+    with suppress(FileNotFoundError), video.with_suffix(".trk").open("rb") as file:
+        return activity_at_end(file.fileno()) is not None
+    return True
 
 
 def _words(utc: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -26,7 +28,9 @@ from daemon.analytics.source_tracks import SourceTracks
 from daemon.analytics.tracker import track
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.outbox import Served
+from daemon.recording.errors import StoreError
 from daemon.recording.index import Index
+from daemon.recording.index_reader import IndexReader
 from daemon.recording.reconcile import rebuild, reconcile
 from daemon.recording.records import FileFacts, PacketRecord, StreamRecord
 from daemon.recording.retention import Retention, Rules
@@ -367,6 +371,142 @@ def test_all_that_was_killed_at_once_leaves_whole_records(tmp_path: Path, camera
         (facts,) = index.files()
         assert len([*read_tracks(store, facts)]) > 30
         assert verify(store).problems == []
+
+
+def _problems(rig: Seeing) -> list[str]:
+    with closing(Store.open(rig.folder)) as store:
+        return [problem.detail for problem in verify(store).problems]
+
+
+def _open_tracks(rig: Seeing) -> list[str]:
+    with closing(Store.open(rig.folder)) as store, closing(IndexReader(store)) as index:
+        return index.open_tracks()
+
+
+def _boxes(rig: Seeing) -> dict[str, str]:
+    """What lies beside each file that has something."""
+    return {facts.path: str([*read_tracks(store, facts)]) for store, facts, _ in rig.files()
+            if (rig.folder / tracks_path(facts.path)).exists()}  # fmt: skip
+
+
+def _send_files(rig: Seeing, *lengths: int) -> None:
+    """Seconds of each, which has a session of its own."""
+    for seconds in lengths:
+        rig.connect(f"{rig.put:04}", rig._next)
+        rig.send(seconds)
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_all_boxes_that_a_killed_process_left_open_get_their_end(
+    tmp_path: Path, camera: Clip, is_recorded: bool
+) -> None:
+    """However many they are, however long nobody recorded, and although the camera is recorded no more. No other file
+    is looked at for that, but by a reading of all."""
+    rig = Seeing(tmp_path / "store", camera)
+    _send_files(rig, 9, 9, 1, 1, 1, 1, 1, 3)
+    rig.kill()
+    before = _boxes(rig)
+    left = _open_tracks(rig)
+    assert 2 < len(left) == len(_problems(rig)) - 1  # and the last video
+    with closing(Store.open(rig.folder)) as store:
+        other = rig.folder / tracks_path(next(store.files()))
+    whole = other.read_bytes()
+    other.write_bytes(whole[:-3])
+    rig.clock.advance(3600)
+    if is_recorded:
+        rig.begin_daemon()
+        rig.send(6)
+    else:
+        rig.start_without()
+    rig.recorder.finish()
+    assert _open_tracks(rig) == []
+    with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+        if not is_recorded:
+            reconcile(store, index)  # the last video
+        assert [rig.folder / problem.path for problem in verify(store).problems] == [other]
+        rebuild(store, index)
+        assert verify(store).problems == []
+        assert index.sizes() == {"door": sum(path.stat().st_size for path in rig.folder.glob("door/*/*"))}
+    assert other.read_bytes() == whole
+    assert before.items() <= _boxes(rig).items()
+
+
+def test_boxes_of_a_store_that_was_away_get_their_end(tmp_path: Path, camera: Clip) -> None:
+    """By the process that had to close them as they were."""
+    rig = Seeing(tmp_path / "store", camera)
+    _send_files(rig, 9, 9, 4)
+    rig.folder.rename(tmp_path / "elsewhere")
+    rig.send(9, skip=True)
+    (tmp_path / "elsewhere").rename(rig.folder)
+    rig.send(9, skip=True)
+    assert _problems(rig) == []
+    rig.finish()
+    assert rig.check() == len(rig.handed)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_boxes_wait_for_a_process_that_is_not_gone_yet(tmp_path: Path, camera: Clip, is_lost: bool) -> None:
+    """It was killed, and still holds its locks; and perhaps the index that knew of it is lost."""
+    rig = Seeing(tmp_path / "store", camera)
+    _send_files(rig, 9, 3)
+    held = [os.open(path, os.O_RDONLY) for path in rig.folder.glob("door/*/*.trk")]
+    rig.kill()
+    for file in held:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    if is_lost:
+        for path in rig.folder.glob("index.sqlite*"):
+            path.unlink()
+        with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+            rebuild(store, index)
+    rig.start()
+    rig.send(9)
+    for file in held:
+        os.close(file)
+    assert _problems(rig)
+    rig.finish()
+    assert rig.check() == len(rig.handed)
+
+
+def test_what_a_killed_process_has_begun_after_an_end_goes(tmp_path: Path, camera: Clip) -> None:
+    rig = Seeing(tmp_path / "store", camera)
+    rig.send(9)
+    rig.finish()
+    ((_, facts),) = rig.read()
+    path = rig.folder / tracks_path(facts.path)
+    whole = path.read_bytes()
+    with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+        for begun, left in ((whole + whole[8:40], whole), (whole[:8], None), (whole[:40], None), (b"", None)):
+            path.write_bytes(begun)
+            assert len(verify(store).problems) == 1
+            rebuild(store, index)
+            assert (path.read_bytes() if path.exists() else None) == left
+            assert verify(store).problems == []
+
+
+def test_boxes_go_before_their_video(tmp_path: Path, camera: Clip) -> None:
+    """Whoever is killed between the two: boxes without their video would be found by nobody. Those that somebody has
+    left so are no trouble to others."""
+    rig = Seeing(tmp_path / "store", camera)
+    _send_files(rig, 9, 9, 1, 3)
+    rig.kill()
+    *_, last = rig.folder.glob("door/*/*.trk")
+    last.with_suffix(".mp4").unlink()
+    rig.begin_daemon()
+    rig.send(6)
+    rig.finish()
+    assert _open_tracks(rig) == []
+    with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+        first, *_ = index.files()
+        boxes = rig.folder / tracks_path(first.path)
+        boxes.unlink()
+        boxes.mkdir()  # cannot be removed
+        limit = Rules(max_bytes=1, continuous_ns=DAY.continuous_ns, events_ns=DAY.events_ns)
+        with pytest.raises(StoreError):
+            Retention(store, index, limit).run(0, ages=False)
+        assert (rig.folder / first.path).exists()
+        boxes.rmdir()
+        Retention(store, index, limit).run(0, ages=False)
+        assert not (rig.folder / first.path).exists()
 
 
 @pytest.mark.parametrize("at", range(8, 20, 2))

@@ -66,7 +66,7 @@ class Past:
         clip: Clip,
         begin: int,
         *,
-        cause: Cause = "source_down",
+        cause: Cause | None = "source_down",
         detail: str | None = None,
         claimed: bool = False,
         boxes: Callable[[int], Sequence[Box]] | None = None,
@@ -76,7 +76,7 @@ class Past:
 
         Args:
             begin: UTC ns.
-            cause, detail: of the gap before it.
+            cause, detail: of the gap before it; no cause for a step that is none.
             boxes: of the picture of a number, px.
             is_open: it goes on being written.
         """
@@ -91,9 +91,9 @@ class Past:
         covered = facts.end if facts else begin
         head = FileHead(
             id=secrets.token_hex(8), source=source, store=self.store.uuid, instance="past", stream=stream,
-            base_dts=base, first_pts=samples[0].pts, first_dts=samples[0].dts, begin=begin, begin_boot=begin,
-            boot_id="b007", number=0, begins_with_key=True, since=facts.since if facts else begin,
-            covered_until=covered, gaps=[Gap(covered, begin, cause, detail)] if covered < begin else [],
+            base_dts=base, first_pts=samples[0].pts, first_dts=samples[0].dts, begin=begin if cause else covered,
+            begin_boot=begin, boot_id="b007", number=0, begins_with_key=True, since=facts.since if facts else begin,
+            covered_until=covered, gaps=[Gap(covered, begin, cause, detail)] if cause and covered < begin else [],
             previous=facts.id if facts else None, previous_chain=facts.chain if facts else None,
         )  # fmt: skip
         file = RecordingFile.create(self.store, head, samples[0].data)

@@ -14,8 +14,9 @@ import msgspec
 
 from daemon.recording.errors import StoreError, StoreFullError
 from daemon.recording.tracks.codec import StoredFrame
+from daemon.recording.tracks.open_tracks import note_ended, note_open
 from daemon.recording.tracks.records import Labels, StateChange, TrackingSettings, TracksHead
-from daemon.recording.tracks.track_file import Stored, TrackFile, TracksBusyError, recover_tracks
+from daemon.recording.tracks.track_file import Stored, TrackFile, TracksBusyError
 
 if TYPE_CHECKING:
     from daemon.recording.assembly import Chunk
@@ -93,13 +94,19 @@ class TrackPlacer:
     def configure(self, *, same_stream: bool, tracking: TrackingSettings | None) -> None:
         self._same_stream, self._tracking = same_stream, tracking
 
+    @property
+    def open(self) -> list[str]:
+        """Paths of the recordings whose tracks are open here."""
+        return [place.path for place in self._places if place.file is not None]
+
     def begin(self, to: OpenStore, now: int, instance: str, boot_id: str) -> None:
         """The store is open, perhaps again, and perhaps another process has recorded before; UTC ns."""
         known = {place.path for place in self._places}
-        for facts in to.index.files(self._source, now - _BEFORE_NS)[-_MAX_PLACES:]:
-            if facts.path in known:
-                continue
-            recover_tracks(to.store, facts.path)
+        recent = to.index.files(self._source, now - _BEFORE_NS)[-_MAX_PLACES:]
+        others = [facts for facts in recent if facts.path not in known]
+        if others:
+            note_open(to.index, [facts.path for facts in others])  # the index may not know it
+        for facts in others:
             to.index.measure(facts.id)
             if facts.boot_id == boot_id:
                 self._places.append(_place_of(facts, instance))
@@ -223,6 +230,7 @@ class TrackPlacer:
             video=place.video, source=self._source, instance=place.instance, same_stream=self._same_stream,
             tracking=tracking,
         )  # fmt: skip
+        note_open(to.index, [place.path])  # before it is there: this process may be killed
         try:
             return TrackFile.open(to.store, place.path, head)
         except StoreFullError:
@@ -237,9 +245,7 @@ def _end(to: OpenStore, place: _Place) -> None:
         activity = place.file.activity
         place.file.close()
         place.file = None
-        _measure(to, place)
-        with suppress(StoreError):  # its own end tells it as well
-            to.index.put_activity(place.video, activity.first, activity.counts)
+        note_ended(to.index, place.path, activity)
 
 
 def _measure(to: OpenStore, place: _Place) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from daemon.errors import LookoutError
 from daemon.pipeline.outbox import Served
 from daemon.recording.scan import is_left
 from daemon.recording.store import NoFileError, Store, open_file, store_error
-from daemon.recording.tracks.activity import END, Activity, ActivityCount, packed
+from daemon.recording.tracks.activity import END, Activity, ActivityCount, activity_at_end, packed
 from daemon.recording.tracks.codec import BlockError, StoredFrame, encode
 from daemon.recording.tracks.records import Labels, SeenFrame, StateChange, TracksHead
 from daemon.recording.tracks.track_records import (
@@ -167,11 +167,27 @@ class TrackFile:
             except OSError as error:
                 raise store_error(self.path, error) from error
 
+    def recover(self) -> None:
+        """Cut what a process that was killed has left half written, and `finish`.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        try:
+            self._cut()
+        except OSError as error:
+            raise store_error(self.path, error) from error
+        self.finish()
+
     def close(self) -> None:
         """Let go of it as it is. A second call does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def _cut(self) -> None:
+        if os.fstat(self._file).st_size != self._size:
+            os.ftruncate(self._file, self._size)
 
     def _write(self, records: Sequence[tuple[int, bytes]]) -> None:
         parts, crc = [b"" if self._size else self._head], self._crc
@@ -180,8 +196,7 @@ class TrackFile:
             parts.append(part)
         rest, at = memoryview(b"".join(parts)), self._size
         try:
-            if os.fstat(self._file).st_size != at:  # of a process that was killed
-                os.ftruncate(self._file, at)
+            self._cut()
             while rest:
                 done = os.pwrite(self._file, rest, at)
                 rest, at = rest[done:], at + done
@@ -192,32 +207,42 @@ class TrackFile:
         self._size, self._crc = at, crc
 
 
-def recover_tracks(store: Store, video: str) -> None:
-    """Cut what was left half written beside a recording, and say that it ends there; nothing if somebody writes it. A
-    file that has nothing whole goes.
+def recover_tracks(store: Store, video: str) -> Activity | None:
+    """Cut what was left half written beside a recording, and say that it ends there. A file with no whole record goes.
+    One that has its end is not read, so that it costs little to try all of a store.
+
+    Returns:
+        Their activity; None if there are no tracks, or they were damaged.
 
     Raises:
+        TracksBusyError: somebody writes it.
         StoreError: it cannot be written.
     """
     path = tracks_path(video)
     try:
         with store.opened(path, os.O_RDWR) as file:
-            if not is_left(file):
-                return
-            first = next(records_in(file), None)
-            if first is None:
-                *folders, name = path.split("/")
-                with store.folder(*folders) as folder:
-                    os.unlink(name, dir_fd=folder)
-                return
-            with closing(TrackFile(path, os.dup(file), head_of(first))) as own:
-                own.finish()
+            found = activity_at_end(file)
+            return found if found is not None else _recovered(store, path, file)
     except FileNotFoundError:
-        return
+        return None
     except (TracksError, NoFileError):  # `verify` tells of it
-        return
+        return None
     except OSError as error:
         raise store_error(path, error) from error
+
+
+def _recovered(store: Store, path: str, file: int) -> Activity | None:
+    if not is_left(file):
+        raise TracksBusyError(f"{path}: is being written")
+    first = next(records_in(file), None)
+    if first is None:
+        *folders, name = path.split("/")
+        with store.folder(*folders) as folder:
+            os.unlink(name, dir_fd=folder)
+        return None
+    own = TrackFile(path, file, head_of(first))  # whoever has opened it closes it
+    own.recover()
+    return own.activity
 
 
 def problem_of(store: Store, video: str) -> str | None:

@@ -64,10 +64,10 @@ export class Appended {
     return this.pieces.find((piece) => piece.fragment.id === fragment.id) ?? null;
   }
 
-  /** The piece of a media time; null if there is none. */
-  at(time) {
+  /** The piece of a media time, or the one that ends so many seconds before it; null if there is none. */
+  at(time, beyond = 0.25) {
     const piece = this.pieces.findLast((one) => one.start <= time + 0.001);
-    return piece && time < piece.end + 0.25 ? piece : null;
+    return piece && time < piece.end + beyond ? piece : null;
   }
 
   /** The last of the pieces that follow each other from a media time on. */

@@ -132,7 +132,7 @@ export class PastCamera {
   /** Go along with a clock that another player leads. */
   follow(ms, rate, apart) {
     const { moment } = this.player;
-    if (this.isStill || (moment === null && this.player.isReady) || (moment !== null && Math.abs(moment - ms) > apart)) return this.seek(ms);
+    if (this.isStill || this.isLost || (moment !== null && Math.abs(moment - ms) > apart)) return this.seek(ms);
     if (moment === null) return undefined;
     const late = (ms - moment) / 1000;
     return this.player.play(rate * (1 + Math.max(-0.1, Math.min(0.1, late / 2))));
@@ -154,6 +154,14 @@ export class PastCamera {
     return this.player.isReady;
   }
 
+  get isSettled() {
+    return this.player.isSettled;
+  }
+
+  get isLost() {
+    return Boolean(this.player.isLost);
+  }
+
   get moment() {
     return this.player.moment;
   }
@@ -170,8 +178,12 @@ export class PastCamera {
     return null;
   }
 
-  next(ms) {
-    return this.spans.next(ms);
+  /** The next moment with a picture: a step to another stream may have a second without one, and is no gap. */
+  async next(ms) {
+    const found = await this.spans.next(ms);
+    if (found === null) return null;
+    const fragment = await this.fragments.from(found).catch(() => null); // a daemon that is away holds no others up
+    return Math.max(found, fragment?.begin ?? found);
   }
 
   gapAt(ms) {

@@ -99,6 +99,18 @@ export class Fragments {
     return covering(await this.tiles.want(Math.floor(ms / WIDTH) * WIDTH, WIDTH), ms);
   }
 
+  /** The fragment that shows a moment, or the first behind it; null if there is none within a minute. */
+  async from(ms) {
+    const found = await this.at(ms);
+    const first = Math.floor(ms / WIDTH) * WIDTH;
+    for (const from of found ? [] : [first, first + WIDTH]) {
+      if (from > now()) return null;
+      const next = (await this.tiles.want(from, WIDTH)).find((one) => one.begin > ms);
+      if (next) return next;
+    }
+    return found;
+  }
+
   /** Fragments from the key picture before a fragment up to it; null if there is no such key picture. */
   async group(fragment) {
     const found = [fragment];

@@ -8,6 +8,7 @@ import { batchAfter, groupOf, indexOf } from "./goals.js";
 const ORIGIN_MS = 400 * 86400000; // before the first moment that is asked for
 const AHEAD_S = { paused: 4, playing: 30, fast: 60 };
 const BEHIND_S = 15;
+const BEYOND_S = 0.25;
 const FAR_S = 75; // what is further ahead was of another seek
 const MAX_BYTES = 64 << 20; // in the buffer, ahead and behind
 const JOINED_MS = 100;
@@ -53,7 +54,9 @@ export class MsePlayer {
   /** Show the picture after the shown one (1), or before it (-1). */
   step(direction) {
     if (!this.shown) return;
-    const { piece, index } = this.shown;
+    const time = this.video.currentTime;
+    const there = this.goal ? null : this.appended?.at(time); // it is told a moment after it is shown
+    const { piece, index } = there ? shownAt(there, time) : this.shown;
     if (piece.pictures[index + direction] !== undefined) this.aim({ fragment: piece.fragment, index: index + direction });
     else this.aim({ beside: piece.fragment, direction });
   }
@@ -79,7 +82,7 @@ export class MsePlayer {
   play(rate) {
     this.rate = rate;
     if (this.video.playbackRate !== rate) this.video.playbackRate = rate;
-    if (this.video.paused) this.video.play().catch(() => {});
+    if (this.video.paused && !this.video.ended) this.video.play().catch(() => {}); // at an end it would begin anew
     this.wake();
   }
 
@@ -95,13 +98,25 @@ export class MsePlayer {
 
   /** Whether pictures of where it stands are there. */
   get isReady() {
-    return !this.goal && !this.video.seeking && this.video.readyState >= HTMLMediaElement.HAVE_FUTURE_DATA;
+    return this.moment !== null && !this.video.seeking && this.video.readyState >= HTMLMediaElement.HAVE_FUTURE_DATA;
+  }
+
+  /** Whether it shows what it was told to. */
+  get isSettled() {
+    return !this.goal && !this.video.seeking;
+  }
+
+  /** Whether it stands where nothing is, and goes nowhere. */
+  get isLost() {
+    return !this.goal && this.moment === null;
   }
 
   /** The moment that is shown, UTC ms; null while there is none. */
   get moment() {
-    const piece = this.appended?.at(this.video.currentTime);
+    // A busy browser plays past the end of what is there, the further the faster.
+    const piece = this.appended?.at(this.video.currentTime, BEYOND_S * Math.max(1, this.video.playbackRate));
     if (!piece || this.goal) return null;
+    if (this.video.ended) return piece.fragment.end;
     return Math.min(piece.fragment.end, piece.fragment.begin + (this.video.currentTime - piece.start) * 1000);
   }
 
@@ -147,6 +162,7 @@ export class MsePlayer {
         if (signal.aborted) continue;
         if (error.status === undefined && error.name !== "AbortError") return this.on.broken(error.message);
         this.on.failed(error.message);
+        if (this.next) this.reached(this.goal); // the newer one is tried
         await this.rest(AGAIN_MS);
       }
     }
@@ -259,12 +275,18 @@ export class MsePlayer {
     const time = this.video.currentTime;
     const isTight = this.appended.bytes > MAX_BYTES / 2;
     for (const range of this.appended.trim(time - (isTight ? 1 : BEHIND_S), time + FAR_S)) await this.media.remove(...range);
-    const last = this.appended.lastFrom(time);
-    const ahead = this.rate > 1 ? AHEAD_S.fast : AHEAD_S[this.rate ? "playing" : "paused"];
-    if (!last || last.end - time > ahead || this.appended.bytes > MAX_BYTES) return false;
-    const batch = await batchAfter(this.fragments, last, ahead);
-    if (!batch.length || signal.aborted || !plays(batch[0].file.mime)) return false;
-    await this.load(batch, signal);
-    return true;
+    const until = time + (this.rate > 1 ? AHEAD_S.fast : AHEAD_S[this.rate ? "playing" : "paused"]);
+    let last = this.appended.lastFrom(time);
+    while (last && last.end <= until && this.appended.bytes <= MAX_BYTES) {
+      const batch = await batchAfter(this.fragments, last, until - last.end);
+      if (!batch.length || signal.aborted || !plays(batch[0].file.mime)) return false;
+      if (!this.holds(batch[0])) {
+        await this.load(batch, signal);
+        return true;
+      }
+      const next = this.appended.lastFrom(this.appended.of(batch[0]).start); // what lies behind a gap is there
+      last = next && next.start > last.start ? next : null;
+    }
+    return false;
   }
 }

@@ -48,6 +48,10 @@ export class StillPlayer {
   pause() {}
 
   get isReady() {
+    return this.isSettled;
+  }
+
+  get isSettled() {
     return !this.goal;
   }
 

@@ -8,13 +8,14 @@ const APART_MS = 350; // from here on a follower seeks
 const KEYS_FROM = 8; // times as fast: key pictures alone
 const TOLD_MS = 1000; // a shorter gap is passed over in silence
 const END_MS = 400;
+const STANDS_MS = 2000; // that a video may stand still while it plays
 
 export const RATES = [1, 2, 4, 8, 16];
 
 export class Together {
   /** @param at UTC ms */
   constructor(at) {
-    Object.assign(this, { players: [], timer: 0, skipping: false, steps: false });
+    Object.assign(this, { players: [], timer: 0, skipping: false, steps: false, stands: 0, seen: null });
     this.state = new Store({ at, playing: false, rate: 1, waiting: null, skipped: null });
   }
 
@@ -99,34 +100,46 @@ export class Together {
     else this.skip(at);
   }
 
-  wait(players, waiting) {
+  wait(players, waiting, at = this.at) {
     for (const player of players) player.hold();
-    if (this.state.value.waiting !== waiting) this.set({ waiting });
+    if (this.state.value.waiting !== waiting || this.at !== at) this.set({ waiting, at });
   }
 
   run(active, passed, rate) {
-    const { at } = this.state.value;
+    // Where the video is ahead a turn was late, and it is right: it may have come to its end.
+    const at = Math.max(this.at, active[0].moment ?? this.at);
+    if (rate >= KEYS_FROM || active.every((player) => player.isStill)) return this.keys(active, at + passed, rate);
     const unready = active.filter((player) => !player.isReady);
-    if (rate >= KEYS_FROM || active.every((player) => player.isStill)) return this.keys(active, unready, at + passed, rate);
     const end = Math.min(...active.map((player) => player.endOf(at) ?? Infinity));
     if (unready.length && end - at < END_MS * Math.max(1, rate)) return this.set({ at: end, waiting: null });
     const lead = active.find((player) => player.isReady && player.moment !== null);
     if (unready.length || !lead) {
       for (const player of active) if (player.isReady) player.hold();
       for (const player of unready) player.follow(at, rate, APART_MS * rate);
-      return this.wait([], "loading");
+      return this.wait([], "loading", at);
     }
     lead.play(rate);
     const moment = lead.moment;
+    // A busy browser may stand still some ms before an end.
+    if (this.hasStood(moment, passed / rate)) return end - at < END_MS * rate ? this.set({ at: end, waiting: null }) : lead.seek(at);
     const next = moment > at - 50 ? moment : at;
-    if (at - moment > APART_MS * rate) lead.seek(at); // where it is ahead a turn was late, and it is right
+    if (at - moment > APART_MS * rate) lead.seek(at);
     for (const player of active) if (player !== lead) player.follow(next, rate, APART_MS * rate);
     return this.set({ at: next, waiting: null });
   }
 
+  /** Whether a moment has been the same for too long; `passed` is since the last turn. */
+  hasStood(moment, passed) {
+    this.stands = moment === this.seen && this.stands <= STANDS_MS ? this.stands + passed : 0;
+    this.seen = moment;
+    return this.stands > STANDS_MS;
+  }
+
   /** Key pictures, as fast as they come. */
-  keys(active, unready, at, rate) {
-    if (unready.length) return this.wait([], "loading");
+  keys(active, at, rate) {
+    const coming = active.filter((player) => !player.isSettled);
+    for (const player of coming) if (player.isLost) player.seek(at);
+    if (coming.length) return this.wait([], "loading");
     for (const player of active) {
       player.hold();
       if (rate >= KEYS_FROM) player.seekKey(at);
