@@ -38,7 +38,7 @@ class World:
 
     def reload(self, *, with_second: bool = True) -> None:
         self.rig.config = self.rig.config_of(self.rows(with_second=with_second))
-        assert not self.rig.bridge.reload(self.rig.config)
+        assert not self.rig.bridge.reload(self.rig.config).later
 
     def emit(self, number: int = 3, **fields: Any) -> None:
         self.source.emit(number, **fields)

@@ -489,7 +489,7 @@ def test_boxes_go_before_their_video(tmp_path: Path, camera: Clip) -> None:
     rig = Seeing(tmp_path / "store", camera)
     _send_files(rig, 9, 9, 1, 3)
     rig.kill()
-    *_, last = rig.folder.glob("door/*/*.trk")
+    *_, last = sorted(rig.folder.glob("door/*/*.trk"))
     last.with_suffix(".mp4").unlink()
     rig.begin_daemon()
     rig.send(6)
