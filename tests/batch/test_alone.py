@@ -96,6 +96,7 @@ def test_a_model_whose_every_box_is_impossible_is_an_error(tmp_path: Path) -> No
     assert list(results(tmp_path / "out")) == ["day.mp4.jsonl"]
 
 
+@pytest.mark.long
 def test_two_models_give_what_each_gives_alone(tmp_path: Path, refused: Refused) -> None:
     """A line of each for every frame, in two capture processes or in none."""
     models = {

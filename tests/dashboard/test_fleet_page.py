@@ -53,6 +53,7 @@ def page(daemons: Daemons, tmp_path: Path) -> Iterator[Page]:
         browser.close()
 
 
+@pytest.mark.long
 def test_an_operator_drains_a_member(daemons: Daemons, page: Page) -> None:
     from playwright.sync_api import expect
 

@@ -156,6 +156,7 @@ def test_a_video_that_is_where_nothing_is_comes_back(world: PastWorld, tab: Tab)
     tab.wait_for_function("() => frames_.some((one) => one.session === 'b2')")
 
 
+@pytest.mark.long
 def test_a_step_to_another_stream_is_no_gap(world: PastWorld, tab: Tab) -> None:
     """Half a second has no picture, and is not told as a gap."""
     begin = world.begin + 200 * SECOND

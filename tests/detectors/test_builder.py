@@ -38,6 +38,7 @@ except DetectorError as error:
 """
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("fate", "expected"),
     [

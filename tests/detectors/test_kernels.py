@@ -33,6 +33,7 @@ def runner() -> CpuRunner:
     return CpuRunner()
 
 
+@pytest.mark.share(2)
 @pytest.mark.needs("g++")
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize(

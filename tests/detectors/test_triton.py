@@ -68,6 +68,7 @@ def _unavailable(detector: Detector) -> str | None:
     return detector.unavailable
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("transport", ["shm", "http"])
 @pytest.mark.parametrize("model", ["floats", "pixels", "rows"])
 def test_boxes_are_those_of_the_cpu(server: TritonServer, images: list[HostImage], model: str, transport: str) -> None:

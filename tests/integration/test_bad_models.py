@@ -44,6 +44,7 @@ _LEFT_OUT = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("what", _REFUSED)
 def test_a_model_that_gives_what_no_detector_gives_is_refused(what: str, tmp_path: Path) -> None:
     """In one line, when it is opened."""
@@ -65,6 +66,7 @@ def test_a_model_whose_every_box_is_impossible_is_refused(what: str, tmp_path: P
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("what", _LEFT_OUT)
 def test_boxes_that_no_picture_has_are_left_out_and_counted(what: str, tmp_path: Path) -> None:
     """The daemon goes on, its messages fit their schema, nothing but log lines is on its standard error, and its health

@@ -59,6 +59,7 @@ def _metadata(wheel: Path) -> dict[str, list[str]]:
     return {key: message.get_all(key, []) for key in message.keys()}  # noqa: SIM118 - one key may be there several times
 
 
+@pytest.mark.long
 def test_all_are_what_an_index_takes(built: Path) -> None:
     files = sorted(built.iterdir())
     assert [path.suffix for path in files] == [".whl", ".gz"] * 2

@@ -23,6 +23,7 @@ def _health(config: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("way", ["plain", "curve", "http"])
 @pytest.mark.slow
 def test_a_daemon_lives_until_it_is_stopped(tmp_path: Path, way: str) -> None:

@@ -84,6 +84,7 @@ def test_a_recording_played_fast_waits_for_lanes(processes: int, tmp_path: Path)
     assert of_each["street"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.needs("data", "ffmpeg")
 @pytest.mark.slow
 def test_the_beginning_of_a_real_clip_twice(data: Path, tmp_path: Path) -> None:

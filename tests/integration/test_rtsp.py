@@ -72,6 +72,7 @@ def test_a_killed_server_comes_back_and_its_neighbour_feels_nothing(
         assert round((next_pts - pts) * 15 / 1e9) == next_seq - seq
 
 
+@pytest.mark.long
 def test_kills_leave_nothing_behind(servers: tuple[RtspServer, RtspServer], tmp_path: Path) -> None:
     """Threads, descriptors and memory are where they were. LOOKOUT_KILLS=50 kills as often."""
     config = _config(servers, reconnect=_FAST)

@@ -58,6 +58,7 @@ def _boxes(messages: list[Detections]) -> dict[tuple[str, int], list[Detection]]
     return {(message.source, message.seq): message.detections for message in messages}
 
 
+@pytest.mark.long
 def test_a_replay_gives_the_same_tracks_twice(tmp_path: Path) -> None:
     """With other batches and lanes, too. Each drawn object keeps its id, and none has two."""
     first = _replay(tmp_path / "first", 0.25)
