@@ -99,11 +99,18 @@ class Machine:
         users.parent.mkdir()
         users.write_text(f"{(base / 'etc/passwd').read_text()}tester:x:{_USER}::{_HOME}:/bin/sh\n")
 
-    def run(self, command: str) -> bool:
-        """Whether a command succeeds, in the user's home; what it prints is added to the log."""
+    def run(self, command: str, has_network: bool = True) -> bool:
+        """Whether a command succeeds, in the user's home; what it prints is added to the log.
+
+        Args:
+            has_network: this machine's; else nothing but a loopback interface of its own.
+        """
         inner = f'exec chroot --userspec={self._user} "$0" env -i {" ".join(self._environment)} sh -ec "cd; {command}"'
         namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
-        words = [*namespaces, "sh", "-c", _ENTER, "-", str(self._base), str(self.changes), inner, *self._volumes]
+        enter = _ENTER
+        if not has_network:
+            namespaces, enter = [*namespaces, "--net"], f"ip link set lo up\n{_ENTER}"
+        words = [*namespaces, "sh", "-c", enter, "-", str(self._base), str(self.changes), inner, *self._volumes]
         with self._log.open("a") as log:
             done = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         return done.returncode == 0
