@@ -1,5 +1,6 @@
 """`python -m tests.image`: builds an image and tries it as it would be run: read-only, not as root, healthy.
 `python -m tests.image debian --suite bookworm`: README's commands and the Debian package on a bare Debian.
+`python -m tests.image arm64`: the demo and contract tests on a Debian for ARM that is emulated.
 
 As root, with Debian's buildah and runc; no container daemon is needed. Prints what it found and ends with 1 if that is
 not what an operator may expect.
@@ -25,7 +26,7 @@ from rich.table import Table
 
 from lookout.client import Subscriber
 from lookout.messages import Detections
-from tests.image import bare
+from tests.image import arm64, bare
 from tests.support.daemon import ROOT, wait_until
 from tests.support.ports import free_port
 
@@ -135,6 +136,8 @@ def _size(image: str) -> int:
 def main() -> int:
     if sys.argv[1:2] == ["debian"]:
         return bare.main(sys.argv[2:])
+    if sys.argv[1:2] == ["arm64"]:
+        return arm64.main(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", default="docker.io/library/python:3.12-slim-bookworm", help="image to build on")
     parser.add_argument("--volume", action="append", default=[], help="for the build, such as pip's configuration")

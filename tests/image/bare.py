@@ -14,27 +14,25 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from time import monotonic
 
 from markdown_it import MarkdownIt
 
 from tests.image.debian import MADE, Machine, base_of, mirror
+from tests.image.steps import Steps, Way
 from tests.support.booted import Booted
 from tests.support.daemon import ROOT, wait_until
 
 _UNIT = "lookout"
 _CONFIG = "/etc/lookout/config.yaml"
-_Way = tuple[str, str]  # to boxes, and from what
 _NOTHING, _INSTALLED = "with a network, from nothing", "without one, all installed"
-_DEMO: Sequence[_Way] = [("clone to boxes (make demo)", how) for how in (_NOTHING, _INSTALLED)]
-_CAMERA: Sequence[_Way] = [("own camera to boxes", how) for how in (_NOTHING, _INSTALLED)]
-_SERVICE: Sequence[_Way] = [("service to boxes", how) for how in ("make deb, from nothing", "a package, no network")]
+_DEMO: Sequence[Way] = [("clone to boxes (make demo)", how) for how in (_NOTHING, _INSTALLED)]
+_CAMERA: Sequence[Way] = [("own camera to boxes", _INSTALLED)]
+_SERVICE: Sequence[Way] = [("service to boxes", how) for how in ("make deb, from nothing", "a package, no network")]
 _PATIENCE = "timeout --kill-after=10 1800"
 # A recording that the demo model knows, made by what make demo has installed: there is no FFmpeg.
 _DRAW = """
@@ -51,41 +49,6 @@ with av.open("street.mkv", "w") as file:
         file.mux(stream.encode(picture))
     file.mux(stream.encode())
 """
-
-
-class Steps:
-    """What was done, and what came of it."""
-
-    def __init__(self) -> None:
-        self.failed = 0
-        self._seconds: dict[_Way, float] = {}
-        self._broken: set[_Way] = set()
-
-    def take(self, what: str, step: Callable[[], object], ways: Iterable[_Way] = ()) -> bool:
-        """Whether it neither raised nor returned False.
-
-        Args:
-            ways: those that it is a part of.
-        """
-        began = monotonic()
-        try:
-            is_good, reason = step() is not False, ""
-        except (AssertionError, subprocess.SubprocessError) as error:
-            is_good, reason = False, f": {error}"
-        self.failed += not is_good
-        seconds = monotonic() - began
-        for way in ways:
-            self._seconds[way] = self._seconds.get(way, 0) + seconds
-            self._broken |= set() if is_good else {way}
-        sys.stdout.write(f"{'good' if is_good else 'FAILED'}, {seconds:.0f} s: {what}{reason}\n")
-        sys.stdout.flush()
-        return is_good
-
-    def stopwatch(self) -> Iterator[str]:
-        """A line for each way to boxes: seconds from its first command on."""
-        for (what, how), seconds in self._seconds.items():
-            took = "no boxes" if (what, how) in self._broken else f"{seconds:.0f} s"
-            yield f"{what:28} {how:32} {took:>9}"
 
 
 def _commands() -> list[str]:
@@ -115,16 +78,18 @@ def _type_readme(machine: Machine, steps: Steps) -> None:
         if " watch" in words:
             # The daemon needs seconds to come up; a recording that has ended ends it.
             watch = f"timeout 20 {words} --json | grep -q -m 1 lookout.detections"
-            tries = f"for n in 1 2 3 4 5 6; do {watch} && break; sleep 1; done"
-            whole = f"{folder}{beside}{tries}; good=\\$?; kill -INT \\$(cat ../pid) || true; exit \\$good"
-            steps.take(f"{line} (beside the line before it)", partial(machine.run, whole), _CAMERA[:1])
-            steps.take(f"{line} (the same without a network)", partial(machine.run, whole, False), _CAMERA[1:])
+            tries = f"sees=1; for n in 1 2 3 4 5 6; do if {watch}; then sees=0; break; fi; sleep 1; done"
+            whole = f"{folder}{beside}{tries}; kill -INT \\$(cat ../pid) || true; exit \\$sees"
+            # The recording and the model are there, and the port may be taken on this machine.
+            step = partial(machine.run, whole, has_network=False)
+            steps.take(f"{line} (beside the line before it, without a network)", step, _CAMERA)
             continue
         whole = f"{folder}{_PATIENCE} {words}"
         is_demo = words == "make demo"
         steps.take(line, partial(machine.run, whole), _DEMO[:1] if is_demo else ())
         if is_demo:
-            steps.take(f"{line} (once more, without a network)", partial(machine.run, whole, False), _DEMO[1:])
+            step = partial(machine.run, whole, has_network=False)
+            steps.take(f"{line} (once more, without a network)", step, _DEMO[1:])
 
 
 def _build(machine: Machine, steps: Steps, to: Path, arguments: str) -> Path | None:
@@ -150,7 +115,7 @@ def _reload(systemd: Booted, config: Path) -> None:
     assert _is_up(systemd), "a refused reload has changed something"
 
 
-def _try_package(systemd: Booted, package: Path, steps: Steps, ways: Sequence[_Way]) -> None:
+def _try_package(systemd: Booted, package: Path, steps: Steps, ways: Sequence[Way]) -> None:
     config = systemd.root / _CONFIG.lstrip("/")
     state = systemd.root / "var/lib/lookout"
 

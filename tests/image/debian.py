@@ -64,7 +64,7 @@ def mirror() -> str:
 
 
 def base_of(release: str, address: str) -> Path:
-    """The root as debootstrap makes it, with a home and a clone's origin in it."""
+    """The root as debootstrap makes it."""
     MADE.mkdir(parents=True, exist_ok=True)
     base = MADE / release
     if not base.exists():
@@ -72,6 +72,34 @@ def base_of(release: str, address: str) -> Path:
         shutil.rmtree(begun, ignore_errors=True)
         command = ["debootstrap", f"--include={PACKAGES}", release, str(begun), address]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        begun.rename(base)
+    return base
+
+
+def foreign_base_of(release: str, address: str, architecture: str, *packages: str) -> Path:
+    """The same for another architecture, whose programs this machine can run.
+
+    Args:
+        packages: more of Debian's.
+    """
+    MADE.mkdir(parents=True, exist_ok=True)
+    base = MADE / f"{release}-{architecture}"
+    if not base.exists():
+        begun = base.with_name(f"{base.name}.begun")
+        shutil.rmtree(begun, ignore_errors=True)
+        include = ",".join([PACKAGES, *packages])
+        first = [
+            "debootstrap",
+            "--foreign",
+            f"--arch={architecture}",
+            f"--include={include}",
+            release,
+            str(begun),
+            address,
+        ]
+        second = ["chroot", str(begun), "/debootstrap/debootstrap", "--second-stage"]
+        for command in (first, second):
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         begun.rename(base)
     return base
 
