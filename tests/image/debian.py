@@ -14,7 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -65,15 +65,7 @@ def mirror() -> str:
 
 def base_of(release: str, address: str) -> Path:
     """The root as debootstrap makes it."""
-    MADE.mkdir(parents=True, exist_ok=True)
-    base = MADE / release
-    if not base.exists():
-        begun = base.with_name(f"{release}.begun")
-        shutil.rmtree(begun, ignore_errors=True)
-        command = ["debootstrap", f"--include={PACKAGES}", release, str(begun), address]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        begun.rename(base)
-    return base
+    return _once(release, lambda begun: _bootstrap([f"--include={PACKAGES}"], release, begun, address))
 
 
 def foreign_base_of(release: str, address: str, architecture: str, *packages: str) -> Path:
@@ -82,26 +74,35 @@ def foreign_base_of(release: str, address: str, architecture: str, *packages: st
     Args:
         packages: more of Debian's.
     """
-    MADE.mkdir(parents=True, exist_ok=True)
-    base = MADE / f"{release}-{architecture}"
-    if not base.exists():
-        begun = base.with_name(f"{base.name}.begun")
-        shutil.rmtree(begun, ignore_errors=True)
+
+    def make(begun: Path) -> None:
         include = ",".join([PACKAGES, *packages])
-        first = [
-            "debootstrap",
-            "--foreign",
-            f"--arch={architecture}",
-            f"--include={include}",
-            release,
-            str(begun),
-            address,
-        ]
-        second = ["chroot", str(begun), "/debootstrap/debootstrap", "--second-stage"]
-        for command in (first, second):
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        _bootstrap(["--foreign", f"--arch={architecture}", f"--include={include}"], release, begun, address)
+        _alone("chroot", str(begun), "/debootstrap/debootstrap", "--second-stage")
+
+    return _once(f"{release}-{architecture}", make)
+
+
+def _once(name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that is whole if it is there."""
+    MADE.mkdir(parents=True, exist_ok=True)
+    base = MADE / name
+    if not base.exists():
+        begun = base.with_name(f"{name}.begun")
+        shutil.rmtree(begun, ignore_errors=True)
+        make(begun)
         begun.rename(base)
     return base
+
+
+def _bootstrap(options: Sequence[str], release: str, to: Path, address: str) -> None:
+    _alone("debootstrap", *options, release, str(to), address)
+
+
+def _alone(*command: str) -> None:
+    """Run it where its mounts end with it, so that what it leaves unfinished can be removed."""
+    private = ["unshare", "--mount", "--propagation", "private"]
+    subprocess.run([*private, *command], check=True, stdout=subprocess.DEVNULL)
 
 
 class Machine:
