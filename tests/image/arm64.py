@@ -1,8 +1,8 @@
 """`python -m tests.image arm64`: the demo and contract tests on a Debian for ARM, emulated on this machine.
 
 As root, with debootstrap and qemu-user-static. A user of a bare Debian clones HEAD, installs it with pip, and runs
-`lookout demo` and the contracts of sources, detectors on the CPU, and sinks. The machine's kernel and its cores are its
-own, so this says that the packages for ARM work together, and nothing about speed. Prints what came of each step, and
+`lookout demo` and the contracts of sources, detectors on the CPU, and sinks. The kernel is this machine's, and each
+instruction is translated: this says that the packages for ARM work together, and nothing about speed. Prints what came of each step, and
 ends with 1 if one failed. Where something is missing it says what in one line, and ends with 2. On a machine that
 reaches PyPI by a proxy see `python -m tests.image.debian -h`.
 """
