@@ -2,9 +2,9 @@
 
 As root, with debootstrap and qemu-user-static. A user of a bare Debian clones HEAD, installs it with pip, and runs
 `lookout demo` and the contracts of sources, detectors on the CPU, and sinks. The kernel is this machine's, and each
-instruction is translated: this says that the packages for ARM work together, and nothing about speed. Prints what came of each step, and
-ends with 1 if one failed. Where something is missing it says what in one line, and ends with 2. On a machine that
-reaches PyPI by a proxy see `python -m tests.image.debian -h`.
+instruction is translated: this says that the packages for ARM work together, and nothing about speed. Prints what came
+of each step, and ends with 1 if one failed. Where something is missing it says what in one line, and ends with 2. On a
+machine that reaches PyPI by a proxy see `python -m tests.image.debian -h`.
 """
 
 from __future__ import annotations
@@ -71,18 +71,21 @@ def _emulation() -> Iterator[None]:
 
 
 def _try(machine: Machine, steps: Steps, seconds: int) -> None:
+    """Once all is installed nothing needs a network, and ports of this machine may be taken."""
     run = "cd lookout; "
-    clone = "git -c advice.detachedHead=false clone --quiet origin lookout"
     for what, command in (
-        ("git clone", clone),
+        ("git clone", "git -c advice.detachedHead=false clone --quiet origin lookout"),
         ("what make demo installs, by pip", f"{run}make .venv/http"),
+        ("what tests need, by pip", f"{run}{_PYTHON} -m pip install --quiet {_NEEDED}"),
+    ):
+        if not steps.take(what, partial(machine.run, command)):
+            return
+    for what, command in (
         ("lookout check", f"{run}.venv/bin/lookout check -c config.yaml"),
         (f"lookout demo --seconds {seconds}", f"{run}.venv/bin/lookout demo --seconds {seconds}"),
-        ("what tests need, by pip", f"{run}{_PYTHON} -m pip install --quiet {_NEEDED}"),
         ("contracts of sources, detectors, sinks", f"{run}LOOKOUT_FORBID_SKIP=1 {_PYTHON} -m pytest -q {_TESTS}"),
     ):
-        if not steps.take(what, partial(machine.run, command)) and command.endswith((clone, ".venv/http")):
-            return
+        steps.take(what, partial(machine.run, command, has_network=False))
 
 
 def main(words: list[str]) -> int:

@@ -36,6 +36,7 @@ root=$changes/root
 mkdir -p "$root" "$changes/upper" "$changes/work"
 mount -t overlay overlay -o "lowerdir=$base,upperdir=$changes/upper,workdir=$changes/work" "$root"
 mount -t proc proc "$root/proc"
+mount -t sysfs -o ro sysfs "$root/sys"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mkdir "$root/dev/shm" "$root/dev/pts"
