@@ -27,7 +27,8 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _USER = "1000:1000"
 _HOME = "/home/tester"
 # In a mount namespace of its own. $1: the base, $2: a folder for what changes, $3: what to run in it, by chroot; then
-# folders and files of this machine that it sees. There is no /sys: onnxruntime for ARM crashes on that of another processor.
+# folders and files of this machine that it sees. There is no /sys: on that of another processor onnxruntime for ARM
+# crashes.
 _ENTER = """
 set -e
 base=$1 changes=$2 run=$3
