@@ -96,7 +96,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--mirror", help="of Debian; left out: apt's")
     parser.add_argument("--volume", action="append", default=[], help="folder or file of this machine to be seen there")
     parser.add_argument("--env", action="append", default=[], help="NAME=VALUE for its user")
-    parser.add_argument("--seconds", type=int, default=5, help="of the demo")
+    parser.add_argument("--seconds", type=int, default=60, help="of the demo, which sees a frame in five of them or so")
     args = parser.parse_args(words)
     if missing := _missing():
         sys.stderr.write(f"missing: {missing}\n")
