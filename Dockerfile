@@ -50,7 +50,7 @@ RUN python -m venv /opt/lookout \
  && find /opt/lookout -type d -name tests -prune -exec rm -rf {} +
 
 FROM ${CUDA_BASE} AS build-gpu
-RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-venv && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-venv && apt-get clean && rm -rf /var/lib/apt/lists/*
 COPY --from=source /src /src
 COPY requirements/gpu.lock /src/
 WORKDIR /src
@@ -76,7 +76,7 @@ RUN python3 -m venv /opt/lookout \
 FROM ${PYTHON_BASE} AS run
 LABEL org.opencontainers.image.title="Lookout" \
       org.opencontainers.image.licenses="Apache-2.0 AND GPL-3.0-or-later"
-RUN apt-get update && apt-get install -y --no-install-recommends tini && rm -rf /var/lib/apt/lists/* \
+RUN apt-get update && apt-get install -y --no-install-recommends tini && apt-get clean && rm -rf /var/lib/apt/lists/* \
  && python3 -m pip uninstall --yes pip \
  && useradd --system --uid 10001 --user-group --groups video --no-create-home lookout \
  && install -d -o 10001 -g 10001 /var/cache/lookout /var/lib/lookout
@@ -107,7 +107,7 @@ FROM ${CUDA_BASE} AS gpu
 LABEL org.opencontainers.image.title="Lookout" \
       org.opencontainers.image.description="Video in, YOLO detections out over ZeroMQ; on an NVIDIA GPU" \
       org.opencontainers.image.licenses="Apache-2.0 AND GPL-3.0-or-later"
-RUN apt-get update && apt-get install -y --no-install-recommends python3 tini && rm -rf /var/lib/apt/lists/* \
+RUN apt-get update && apt-get install -y --no-install-recommends python3 tini && apt-get clean && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 10001 --user-group --groups video --no-create-home lookout \
  && install -d -o 10001 -g 10001 /var/cache/lookout /var/lib/lookout
 COPY --from=build-gpu /opt/lookout /opt/lookout

@@ -186,7 +186,8 @@ def _count() -> int:
         _checked(driver.cuInit(0))
         return int(_checked(driver.cuDeviceGetCount()))
     except (CudaError, RuntimeError) as error:  # RuntimeError: the bindings found no libcuda
-        raise BackendUnavailableError(f"no NVIDIA driver that works: {error}") from error
+        reason = str(error).rstrip(".")  # lines that quote it go on
+        raise BackendUnavailableError(f"no NVIDIA driver that works: {reason}") from error
 
 
 def _device(index: int) -> Any:

@@ -46,3 +46,4 @@ def test_a_missing_part_is_named(tmp_path: Path, backend: Name, package: str | N
     assert len(lines) == 1, done.stderr
     assert expected in lines[0]
     assert "model.backend" in lines[0]
+    assert ".;" not in lines[0]

@@ -1,5 +1,6 @@
 """`python -m tests.image`: builds an image and tries it as it would be run: read-only, not as root, healthy.
 `python -m tests.image debian --suite bookworm`: README's commands and the Debian package on a bare Debian.
+`python -m tests.image arm64`: the demo and contract tests on a Debian for ARM that is emulated.
 
 As root, with Debian's buildah and runc; no container daemon is needed. Prints what it found and ends with 1 if that is
 not what an operator may expect.
@@ -25,11 +26,11 @@ from rich.table import Table
 
 from lookout.client import Subscriber
 from lookout.messages import Detections
-from tests.image import bare
+from tests.image import arm64, bare
 from tests.support.daemon import ROOT, wait_until
 from tests.support.ports import free_port
 
-_MOST_BYTES = {"cpu": 600_000_000, "rtx": 6_000_000_000}
+_MOST_BYTES = {"cpu": 500_000_000, "rtx": 6_000_000_000}  # on top of the base
 _TO_STOP_S = 5.0
 _NAME = "lookout-image-test"
 _RUN = ("runc",)
@@ -135,6 +136,8 @@ def _size(image: str) -> int:
 def main() -> int:
     if sys.argv[1:2] == ["debian"]:
         return bare.main(sys.argv[2:])
+    if sys.argv[1:2] == ["arm64"]:
+        return arm64.main(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", default="docker.io/library/python:3.12-slim-bookworm", help="image to build on")
     parser.add_argument("--volume", action="append", default=[], help="for the build, such as pip's configuration")
@@ -148,7 +151,8 @@ def main() -> int:
     try:
         about = json.loads(_say("buildah", "inspect", "--type=image", image))
         size, under = _size(image), _size(args.base)
-        found = {f"{size / 1e6:.0f} MB, of which {under / 1e6:.0f} are its base": size < _MOST_BYTES[args.target]}
+        what = f"{size / 1e6:.0f} MB, of which {under / 1e6:.0f} are its base"
+        found = {what: size - under < _MOST_BYTES[args.target]}
         with tempfile.TemporaryDirectory() as folder, _mounted(image) as root:
             found |= _try(Path(folder), root, about["Docker"]["config"])
     finally:

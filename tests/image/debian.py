@@ -14,7 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -27,7 +27,8 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _USER = "1000:1000"
 _HOME = "/home/tester"
 # In a mount namespace of its own. $1: the base, $2: a folder for what changes, $3: what to run in it, by chroot; then
-# folders and files of this machine that it sees.
+# folders and files of this machine that it sees. There is no /sys: on that of another processor onnxruntime for ARM
+# crashes.
 _ENTER = """
 set -e
 base=$1 changes=$2 run=$3
@@ -64,16 +65,45 @@ def mirror() -> str:
 
 
 def base_of(release: str, address: str) -> Path:
-    """The root as debootstrap makes it, with a home and a clone's origin in it."""
+    """The root as debootstrap makes it."""
+    return _once(release, lambda begun: _bootstrap([f"--include={PACKAGES}"], release, begun, address))
+
+
+def foreign_base_of(release: str, address: str, architecture: str, *packages: str) -> Path:
+    """The same for another architecture, whose programs this machine can run.
+
+    Args:
+        packages: more of Debian's.
+    """
+
+    def make(begun: Path) -> None:
+        include = ",".join([PACKAGES, *packages])
+        _bootstrap(["--foreign", f"--arch={architecture}", f"--include={include}"], release, begun, address)
+        _alone("chroot", str(begun), "/debootstrap/debootstrap", "--second-stage")
+
+    return _once(f"{release}-{architecture}", make)
+
+
+def _once(name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that is whole if it is there."""
     MADE.mkdir(parents=True, exist_ok=True)
-    base = MADE / release
+    base = MADE / name
     if not base.exists():
-        begun = base.with_name(f"{release}.begun")
+        begun = base.with_name(f"{name}.begun")
         shutil.rmtree(begun, ignore_errors=True)
-        command = ["debootstrap", f"--include={PACKAGES}", release, str(begun), address]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        make(begun)
         begun.rename(base)
     return base
+
+
+def _bootstrap(options: Sequence[str], release: str, to: Path, address: str) -> None:
+    _alone("debootstrap", *options, release, str(to), address)
+
+
+def _alone(*command: str) -> None:
+    """Run it where its mounts end with it, so that what it leaves unfinished can be removed."""
+    private = ["unshare", "--mount", "--propagation", "private"]
+    subprocess.run([*private, *command], check=True, stdout=subprocess.DEVNULL)
 
 
 class Machine:
@@ -99,11 +129,18 @@ class Machine:
         users.parent.mkdir()
         users.write_text(f"{(base / 'etc/passwd').read_text()}tester:x:{_USER}::{_HOME}:/bin/sh\n")
 
-    def run(self, command: str) -> bool:
-        """Whether a command succeeds, in the user's home; what it prints is added to the log."""
+    def run(self, command: str, has_network: bool = True) -> bool:
+        """Whether a command succeeds, in the user's home; what it prints is added to the log.
+
+        Args:
+            has_network: this machine's; else nothing but a loopback interface of its own.
+        """
         inner = f'exec chroot --userspec={self._user} "$0" env -i {" ".join(self._environment)} sh -ec "cd; {command}"'
         namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
-        words = [*namespaces, "sh", "-c", _ENTER, "-", str(self._base), str(self.changes), inner, *self._volumes]
+        enter = _ENTER
+        if not has_network:
+            namespaces, enter = [*namespaces, "--net"], f"ip link set lo up\n{_ENTER}"
+        words = [*namespaces, "sh", "-c", enter, "-", str(self._base), str(self.changes), inner, *self._volumes]
         with self._log.open("a") as log:
             done = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         return done.returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,15 +14,18 @@ from tests.support.daemon import ROOT
 _NOT_OURS = {"build", "bench-results", "node_modules"}
 
 
+def _is_ours(folder: str) -> bool:
+    return folder not in _NOT_OURS and (not folder.startswith(".") or folder == ".github")
+
+
 def _documents() -> Iterator[Path]:
-    """Every Markdown file of the repository."""
-    for path in sorted(ROOT.rglob("*.md")):
-        folders = path.relative_to(ROOT).parts[:-1]
-        if not any(name in _NOT_OURS or (name.startswith(".") and name != ".github") for name in folders):
-            yield path
+    """Every Markdown file of the repository. A build folder is not entered: it may hold whole systems that run."""
+    for place, folders, files in os.walk(ROOT):
+        folders[:] = filter(_is_ours, folders)
+        yield from (Path(place, name) for name in files if name.endswith(".md"))
 
 
-DOCUMENTS = list(_documents())
+DOCUMENTS = sorted(_documents())
 
 
 def name_of(path: Path) -> str:
