@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
+import os
+import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +20,7 @@ import av
 import httpx
 import msgspec
 import pytest
+import yaml
 import zmq
 
 from daemon.config.http import DashboardConfig
@@ -23,8 +28,9 @@ from daemon.dashboard import live as live_video
 from daemon.peers import subscription
 from daemon.peers.addresses import DaemonAddress
 from lookout.messages import Packets, decode, topic
-from tests.support.daemon import DEMO_MODEL, PATIENCE_S, wait_until
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, ROOT, wait_until
 from tests.support.page import Page, address_of
+from tests.support.ports import free_port
 from tests.support.served import Served, street
 from tests.support.websocket import ClosedError, WebSocketClient
 
@@ -358,3 +364,28 @@ def test_a_daemon_that_goes_and_comes_back(tmp_path: Path) -> None:
             states = {row["name"]: row["state"] for row in page.get("/api/daemons")}
             assert states["here"] == "up"
             assert states["nowhere"] in ("connecting", "away")
+
+
+def test_a_terminal_is_told_where_the_page_is(tmp_path: Path) -> None:
+    """In a line of its own, and not in the log alone."""
+    config = {
+        "model": {"path": str(DEMO_MODEL), "threads": 1},
+        "sources": [street("street-0", fps=2)],
+        "publisher": {"endpoint": f"tcp://127.0.0.1:{free_port()}"},
+        "dashboard": {"port": 0},
+        "log": {"format": "json"},
+    }
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(config))
+    ours, its = os.openpty()
+    command = [sys.executable, "-m", "daemon", "run", "-c", str(file), "--dashboard"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=its, stderr=its) as process:
+        os.close(its)
+        try:
+            said = b""
+            while not (found := re.search(rb"^the page: (\S+)\r\n", said, re.M)):
+                said += os.read(ours, 65536)
+            assert "<title>Lookout" in httpx.get(found[1].decode(), timeout=PATIENCE_S).text
+        finally:
+            process.kill()
+            os.close(ours)
