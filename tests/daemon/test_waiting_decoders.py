@@ -300,20 +300,21 @@ def test_a_session_whose_source_left_serves_the_next_that_fits(
 def test_a_large_session_is_not_taken_where_memory_is_short(sizes: dict[str, Path]) -> None:
     small = decoder_bytes("h264", 160, 96, 4, low_latency=False)
     large = decoder_bytes("h264", 320, 192, 4, low_latency=False)
-    gpu = FakeGpu(limit=large + small // 2)
+    limit = large + small - 1  # not for both
+    gpu = FakeGpu(limit=limit)
     with closing(pool_source(sizes["large"], gpu).open()) as reader:
         watched(reader, 5)
     with closing(pool_source(sizes["small"], gpu).open()) as one:
         watched(one, 5)
         assert gpu.opened == 1
         assert small < gpu.pool.memory < large
-    gpu = FakeGpu(limit=large + small // 2)
+    gpu = FakeGpu(limit=limit)
     with closing(pool_source(sizes["large"], gpu).open()) as reader:
         watched(reader, 5)
     with ExitStack() as stack:
         for _ in range(2):
             watched(stack.enter_context(closing(pool_source(sizes["small"], gpu).open())), 5)
-        assert gpu.pool.memory <= large + small // 2
+        assert gpu.pool.memory <= limit
 
 
 @pytest.mark.needs("ffmpeg")
@@ -427,7 +428,8 @@ def go(process: subprocess.Popen[str]) -> None:
 
 def opened(host: dict[str, str]) -> list[int]:
     """For each decoder that was made, how many were being made at that moment."""
-    return [int(line) for line in Path(host["LOOKOUT_TEST_OPENINGS"]).read_text().split()]
+    file = Path(host["LOOKOUT_TEST_OPENINGS"])
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
 @pytest.mark.needs("ffmpeg", "g++", "nvcuvid")

@@ -1,7 +1,7 @@
 """The cost of decoding a source: GPU memory, and a share of the decoding engines.
 
 Measured on one H200 with seven engines, driver 580 (`lookout bench part decode`, and `bench run` with 150 to 240
-sources). Memory is a number of pictures of the coded size; its growth with the DPB size was measured with H.264 only.
+sources), and on an H100: memory of decoders of HEVC with 1 to 20 pictures in their buffers, and of H.264 with 5 and 20.
 Speed was measured with 1080p H.264 at 4 Mbit/s with B-frames, and with HEVC at 1.5 Mbit/s. Other generations differ,
 high bit rates take longer, and a codec that was not measured is estimated as H.264.
 """
@@ -11,9 +11,10 @@ from __future__ import annotations
 # Reference pictures and one more, as usual where encoders use B-frames. A camera without B-frames has three less in
 # H.264; a stream that does not state the number has up to twelve more.
 _DPB_SIZE = {"h264": 5, "hevc": 8}
-_EXTRA_PICTURES = {"h264": 3.0, "hevc": 7.5}  # further pictures in a decoder
+_DECODER_BYTES = 4 << 20  # of any size
+_EXTRA_PICTURES = {"h264": 2 / 3, "hevc": 4.0}  # what else a decoder has, in pictures
 _ALL_PICTURES = {"vp9": 16.5, "av1": 16.5, "mjpeg": 4.0}  # all pictures in a decoder, but for those that may be mapped
-_MAPPED_PICTURE = 4 / 3  # one that may be mapped: 4 MiB in 1080p
+_SURFACE = 4 / 3  # pictures' bytes in one of a decoder, also in one that may be mapped: 4 MiB in 1080p
 _QUEUED_PICTURES = 6.4  # further pictures where the decoder queues for throughput
 _PIXELS_PER_S = {"h264": 4_800 * 1920 * 1080 / 7, "hevc": 9_150 * 1920 * 1080 / 7}
 
@@ -40,12 +41,12 @@ def decoder_bytes(
     Args:
         dpb_size: pictures in the decoder's picture buffer, None before the stream's parameters are known.
     """
+    fixed, pictures = 0, _ALL_PICTURES.get(codec, max(_ALL_PICTURES.values()))
     if codec in _EXTRA_PICTURES:
-        pictures = _EXTRA_PICTURES[codec] + (dpb_size or _DPB_SIZE[codec])
-    else:
-        pictures = _ALL_PICTURES.get(codec, max(_ALL_PICTURES.values()))
-    pictures += _MAPPED_PICTURE * mapped_pictures(low_latency=low_latency)
-    return round((pictures + (0 if low_latency else _QUEUED_PICTURES) + surfaces) * picture_bytes(width, height))
+        fixed, pictures = _DECODER_BYTES, _EXTRA_PICTURES[codec] + _SURFACE * (dpb_size or _DPB_SIZE[codec])
+    pictures += _SURFACE * mapped_pictures(low_latency=low_latency)
+    pictures += surfaces + (0 if low_latency else _QUEUED_PICTURES)
+    return fixed + round(pictures * picture_bytes(width, height))
 
 
 def engine_pixels_per_s(codec: str) -> float:
