@@ -84,6 +84,7 @@ class Index(IndexReader):
     def __init__(self, store: Store) -> None:
         self.is_behind = False
         self.unread: str | None = None
+        self._lacks_tables = False
         super().__init__(store)
 
     def add_file(self, facts: FileFacts, gaps: Iterable[Gap] = ()) -> None:
@@ -125,6 +126,13 @@ class Index(IndexReader):
         is no such file any more."""
         with self.writing() as db:
             db.execute(_PUT_ACTIVITY, (file, first, counts))
+
+    def open_tracks(self) -> list[str]:
+        if self._lacks_tables:
+            with self.writing() as db:
+                _add_later(db)
+            self._lacks_tables = False
+        return super().open_tracks()
 
     def put_open_gaps(self, source: str, gaps: Sequence[Gap]) -> None:
         """The gaps since the last file, as far as they are known; the last of them goes on."""
@@ -246,9 +254,12 @@ class Index(IndexReader):
             ((application,),) = db.execute("PRAGMA application_id")
             ((version,),) = db.execute("PRAGMA user_version")
             if (application, version) == (_APPLICATION, _VERSION):
-                with suppress(sqlite3.OperationalError):  # a disk that is full: it goes without
-                    for statement in _LATER:
-                        db.execute(statement)
+                try:
+                    _add_later(db)
+                    self._lacks_tables = False
+                except sqlite3.OperationalError:  # a full disk, or somebody else writes: `open_tracks` tries again
+                    self._lacks_tables = True
+                with suppress(sqlite3.OperationalError):  # it lacks this table, too
                     self.unread = next((token for (token,) in db.execute("SELECT token FROM unread")), None)
                     self.is_behind = self.unread is not None
                 return db
@@ -258,8 +269,9 @@ class Index(IndexReader):
             db.execute("BEGIN IMMEDIATE")
             for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
                 db.execute(f'DROP TABLE "{name}"')
-            for statement in (*_TABLES, *_LATER):
+            for statement in _TABLES:
                 db.execute(statement)
+            _add_later(db)
             db.execute("INSERT INTO unread VALUES (?)", (self.unread,))
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
             db.execute(f"PRAGMA user_version = {_VERSION}")
@@ -268,6 +280,11 @@ class Index(IndexReader):
             db.close()
             raise
         return db
+
+
+def _add_later(db: sqlite3.Connection) -> None:
+    for statement in _LATER:
+        db.execute(statement)
 
 
 def _add(db: sqlite3.Connection, files: Iterable[tuple[FileFacts, Sequence[Gap]]], store: Store) -> None:

@@ -6,6 +6,8 @@ import ctypes
 import fcntl
 import os
 import random
+import sqlite3
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -29,7 +31,8 @@ from daemon.analytics.source_tracks import SourceTracks
 from daemon.analytics.tracker import track
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.outbox import Served
-from daemon.recording.index import Index
+from daemon.recording import index_reader
+from daemon.recording.index import NAME, Index
 from daemon.recording.index_reader import IndexReader
 from daemon.recording.reconcile import rebuild, reconcile
 from daemon.recording.records import FileFacts, PacketRecord, StreamRecord
@@ -39,6 +42,7 @@ from daemon.recording.scan import scan
 from daemon.recording.store import Store
 from daemon.recording.tracks import codec
 from daemon.recording.tracks.activity import RECORD_BYTES, Activity, activity_at_end, packed
+from daemon.recording.tracks.open_tracks import note_ended, note_open
 from daemon.recording.tracks.records import Handed, PackedNews, SeenFrame, StateChange, decode_message
 from daemon.recording.tracks.tap import TrackTap, decode_labels
 from daemon.recording.tracks.track_records import TracksError, read_tracks, tracks_head, tracks_path
@@ -511,6 +515,13 @@ def test_boxes_go_before_their_video(tmp_path: Path, camera: Clip) -> None:
         assert sorted(pair, key=lambda path: deleted[0].index(path.rpartition("/")[2].encode())) == [*pair]
 
 
+def _join_reading() -> None:
+    """A new index is read from the files beside recording, which writes to it, too."""
+    for thread in threading.enumerate():
+        if thread.name == "reconcile":
+            thread.join()
+
+
 @contextmanager
 def _deleted(folder: Path) -> Iterator[list[bytes]]:
     """What inotify tells of the files that are deleted in a folder meanwhile: their names in order."""
@@ -523,6 +534,36 @@ def _deleted(folder: Path) -> Iterator[list[bytes]]:
         found.append(os.read(file, 1 << 16))
     finally:
         os.close(file)
+
+
+def test_an_index_of_an_earlier_version_that_cannot_be_written_yet(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows sizes and its reading from the begin, and all else when nobody else writes any more."""
+    rig = Seeing(tmp_path / "store", camera)
+    rig.send(9)
+    rig.finish()
+    _join_reading()
+    monkeypatch.setattr(index_reader, "_WAIT_S", 0.0)
+    with (
+        closing(sqlite3.connect(rig.folder / NAME, isolation_level=None)) as other,
+        closing(Store.open(rig.folder)) as store,
+    ):
+        other.execute("DROP TABLE open_tracks")
+        other.execute("INSERT OR REPLACE INTO unread VALUES ('reading')")
+        other.execute("UPDATE files SET size = 1")
+        other.execute("BEGIN IMMEDIATE")
+        with closing(Index(store)) as index:
+            assert (index.is_behind, index.unread) == (True, "reading")
+            other.execute("ROLLBACK")
+            ((_, facts),) = rig.read()
+            note_ended(index, facts.path, None)
+            assert index.sizes() == {"door": sum(path.stat().st_size for path in rig.folder.glob("door/*/*"))}
+            assert index.open_tracks() == []
+            note_open(index, [facts.path])
+            assert index.open_tracks() == [facts.path]
+            note_ended(index, facts.path, None)
+            assert index.open_tracks() == []
 
 
 @pytest.mark.parametrize("at", range(8, 20, 2))

@@ -36,12 +36,12 @@ def note_ended(index: Index, video: str, activity: Activity | None) -> None:
     """
     with suppress(StoreError):
         facts = index.file_at(video)
-        with index.writing() as db:
-            db.execute("DELETE FROM open_tracks WHERE path = ?", (video,))
         if facts is not None:
             index.measure(facts.id)
             if activity is not None:
                 index.put_activity(facts.id, activity.first, activity.counts)
+        with index.writing() as db:  # the last: what could not be written is tried again
+            db.execute("DELETE FROM open_tracks WHERE path = ?", (video,))
 
 
 def finish_left(store: Store, index: Index, written: Collection[str], is_late: Callable[[], bool]) -> None:
