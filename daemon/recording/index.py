@@ -85,6 +85,7 @@ class Index(IndexReader):
         self.is_behind = False
         self.unread: str | None = None
         self._lacks_tables = False
+        self._waits_once = self._is_in_vain = False
         super().__init__(store)
 
     def add_file(self, facts: FileFacts, gaps: Iterable[Gap] = ()) -> None:
@@ -182,6 +183,15 @@ class Index(IndexReader):
             self.is_behind, self.unread = False, None
 
     @contextmanager
+    def waiting_once(self) -> Iterator[None]:
+        """Within, nothing waits any more for another process that writes after the first has waited in vain."""
+        self._waits_once, self._is_in_vain = True, False
+        try:
+            yield
+        finally:
+            self._waits_once = self._is_in_vain = False
+
+    @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it, or nothing.
 
@@ -191,7 +201,7 @@ class Index(IndexReader):
         """
         self._follow()
         with sqlite_translated(self._path):
-            self._db.execute("BEGIN IMMEDIATE")
+            self._lock()
             try:
                 yield self._db
                 self._db.execute("COMMIT")
@@ -201,6 +211,21 @@ class Index(IndexReader):
                 if is_damage(error):
                     self._is_damaged = True
                 raise
+
+    def _lock(self) -> None:
+        if self._is_in_vain:
+            ((wait,),) = self._db.execute("PRAGMA busy_timeout")
+            self._db.execute("PRAGMA busy_timeout = 0")
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            finally:
+                self._db.execute(f"PRAGMA busy_timeout = {wait}")
+            return
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            self._is_in_vain = self._waits_once and "locked" in str(error)
+            raise
 
     def _follow(self) -> None:
         """Go on with another file of the name, or with a new one where it is gone or damaged."""

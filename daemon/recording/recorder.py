@@ -176,12 +176,13 @@ class Recorder:
         if to is None:
             return
         try:
-            for source in due:
-                for clip in source.turn(to, now_boot):
-                    self._on_clip(source, clip, True)
-            if now_boot >= self._books_at:
-                self._books_at = now_boot + _BOOKS_NS
-                self._keep_books(to, now, now_boot)
+            with to.index.waiting_once():  # whatever the number of sources: their rings hold some seconds
+                for source in due:
+                    for clip in source.turn(to, now_boot):
+                        self._on_clip(source, clip, True)
+                if now_boot >= self._books_at:
+                    self._books_at = now_boot + _BOOKS_NS
+                    self._keep_books(to, now, now_boot)
         except StoreError as error:
             self._fail(error)
         else:
@@ -217,7 +218,8 @@ class Recorder:
         if self._tracks is not None:
             self._tracks.commit()
         if self._to is not None:
-            self._finish_tracks(self._to)
+            with self._to.index.waiting_once():
+                self._finish_tracks(self._to)
         self._close_store()
 
     # ---------------------------------------------------------------------------------------------------------------
@@ -257,8 +259,9 @@ class Recorder:
             if begins:
                 source.begin(to, self._clock.utc_ns())
             source.take(self._boottime())
-            for clip in source.finish(to, self._clock.utc_ns(), cause, detail, at):
-                self._on_clip(source, clip, True)
+            with to.index.waiting_once():
+                for clip in source.finish(to, self._clock.utc_ns(), cause, detail, at):
+                    self._on_clip(source, clip, True)
         except LookoutError as error:
             log.warning(_LOST, source=source.source, reason=str(error))
         finally:

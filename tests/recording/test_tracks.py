@@ -8,6 +8,7 @@ import os
 import random
 import sqlite3
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -32,6 +33,7 @@ from daemon.analytics.tracker import track
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.outbox import Served
 from daemon.recording import index_reader
+from daemon.recording.errors import StoreError
 from daemon.recording.index import NAME, Index
 from daemon.recording.index_reader import IndexReader
 from daemon.recording.reconcile import rebuild, reconcile
@@ -564,6 +566,33 @@ def test_an_index_of_an_earlier_version_that_cannot_be_written_yet(
             assert index.open_tracks() == [facts.path]
             note_ended(index, facts.path, None)
             assert index.open_tracks() == []
+
+
+def test_a_turn_waits_once_for_an_index_that_is_locked(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten files with boxes begin and end in it. What the index was not told is told it later."""
+    monkeypatch.setattr(index_reader, "_WAIT_S", 1.0)
+    rig = Seeing(tmp_path / "store", camera)
+    rig.send(6)
+    _join_reading()
+    for number in range(10):
+        rig.connect(f"bbb{number}")
+        rig.send(2, turns=False)
+    with closing(sqlite3.connect(rig.folder / NAME, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.raises(StoreError), closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+            index.add_files([])
+        once = time.monotonic() - began
+        rig.recorder.turn()
+        took = time.monotonic() - began - once
+        assert len([*rig.folder.glob("door/*/*.mp4")]) == 11
+        assert took < 4 * once
+    rig.wait(9)
+    assert sorted(_open_tracks(rig)) == sorted(rig.recorder._sources["door"].tracks.open)
+    rig.finish()
+    assert rig.check() == len(rig.handed)
 
 
 @pytest.mark.parametrize("at", range(8, 20, 2))
