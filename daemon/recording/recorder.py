@@ -20,7 +20,7 @@ from daemon.recording.retention import Rules
 from daemon.recording.source_files import keep_books
 from daemon.recording.source_recorder import Account, Settings, SourceRecorder
 from daemon.recording.tracks.intake import TrackIntake
-from daemon.recording.tracks.open_tracks import finish_left
+from daemon.recording.tracks.open_tracks import LeftTracks
 
 log = structlog.get_logger(__name__)
 _SECOND_NS = 1_000_000_000
@@ -93,6 +93,7 @@ class Recorder:
         self._distrusted_until = 0  # BOOTTIME ns
         self.uuid = place.uuid
         self._tracks: TrackIntake | None = None
+        self._left_tracks = LeftTracks()
         self._absence: Absence | None = None
         if place.down_since is not None:
             self._troubles.add(place.down_since, clock.utc_ns(), "recorder_down")
@@ -320,7 +321,7 @@ class Recorder:
     def _finish_tracks(self, to: OpenStore) -> None:
         until = self._boottime() + _FINISH_NS
         written = [path for source in self._sources.values() for path in source.tracks.open]
-        finish_left(to.store, to.index, written, lambda: self._boottime() >= until)
+        self._left_tracks.finish(to.store, to.index, written, lambda: self._boottime() >= until)
 
     def _watch_clock(self, now: int, now_boot: int) -> None:
         """Footage does not grow old because the clock was set ahead."""

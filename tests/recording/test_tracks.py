@@ -44,7 +44,7 @@ from daemon.recording.scan import scan
 from daemon.recording.store import Store
 from daemon.recording.tracks import codec
 from daemon.recording.tracks.activity import RECORD_BYTES, Activity, activity_at_end, packed
-from daemon.recording.tracks.open_tracks import note_ended, note_open
+from daemon.recording.tracks.open_tracks import LeftTracks, note_ended, note_open
 from daemon.recording.tracks.records import Handed, PackedNews, SeenFrame, StateChange, decode_message
 from daemon.recording.tracks.tap import TrackTap, decode_labels
 from daemon.recording.tracks.track_records import TracksError, read_tracks, tracks_head, tracks_path
@@ -473,6 +473,25 @@ def test_boxes_wait_for_a_process_that_is_not_gone_yet(tmp_path: Path, camera: C
     assert _problems(rig)
     rig.finish()
     assert rig.check() == len(rig.handed)
+
+
+def test_boxes_that_get_no_end_are_no_trouble_to_others(tmp_path: Path, camera: Clip) -> None:
+    """There is time for one at each turn, and those that come first fail each time."""
+    rig = Seeing(tmp_path / "store", camera)
+    _send_files(rig, 9, 9, 1, 1, 1, 1, 3)
+    rig.kill()
+    with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+        first, second, *others = index.open_tracks()
+        assert others
+        for path in (first, second):
+            (rig.folder / tracks_path(path)).unlink()
+            (rig.folder / tracks_path(path)).mkdir()
+        left = LeftTracks()
+        with logged() as told:
+            for _ in range(2 * len((first, second, *others))):
+                left.finish(store, index, [], lambda: True)
+        assert index.open_tracks() == [first, second]
+        assert [line["recording"] for line in told] == [first, second]
 
 
 def test_what_a_killed_process_has_begun_after_an_end_goes(tmp_path: Path, camera: Clip) -> None:
