@@ -84,6 +84,8 @@ class Index(IndexReader):
     def __init__(self, store: Store) -> None:
         self.is_behind = False
         self.unread: str | None = None
+        self._lacks_tables = False
+        self._waits_once = self._is_in_vain = False
         super().__init__(store)
 
     def add_file(self, facts: FileFacts, gaps: Iterable[Gap] = ()) -> None:
@@ -125,6 +127,13 @@ class Index(IndexReader):
         is no such file any more."""
         with self.writing() as db:
             db.execute(_PUT_ACTIVITY, (file, first, counts))
+
+    def open_tracks(self) -> list[str]:
+        if self._lacks_tables:
+            with self.writing() as db:
+                _add_later(db)
+            self._lacks_tables = False
+        return super().open_tracks()
 
     def put_open_gaps(self, source: str, gaps: Sequence[Gap]) -> None:
         """The gaps since the last file, as far as they are known; the last of them goes on."""
@@ -174,6 +183,15 @@ class Index(IndexReader):
             self.is_behind, self.unread = False, None
 
     @contextmanager
+    def waiting_once(self) -> Iterator[None]:
+        """Within, nothing waits any more for another process that writes after the first has waited in vain."""
+        self._waits_once, self._is_in_vain = True, False
+        try:
+            yield
+        finally:
+            self._waits_once = self._is_in_vain = False
+
+    @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it, or nothing.
 
@@ -183,7 +201,7 @@ class Index(IndexReader):
         """
         self._follow()
         with sqlite_translated(self._path):
-            self._db.execute("BEGIN IMMEDIATE")
+            self._lock()
             try:
                 yield self._db
                 self._db.execute("COMMIT")
@@ -193,6 +211,21 @@ class Index(IndexReader):
                 if is_damage(error):
                     self._is_damaged = True
                 raise
+
+    def _lock(self) -> None:
+        if self._is_in_vain:
+            ((wait,),) = self._db.execute("PRAGMA busy_timeout")
+            self._db.execute("PRAGMA busy_timeout = 0")
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            finally:
+                self._db.execute(f"PRAGMA busy_timeout = {wait}")
+            return
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            self._is_in_vain = self._waits_once and "locked" in str(error)
+            raise
 
     def _follow(self) -> None:
         """Go on with another file of the name, or with a new one where it is gone or damaged."""
@@ -246,9 +279,12 @@ class Index(IndexReader):
             ((application,),) = db.execute("PRAGMA application_id")
             ((version,),) = db.execute("PRAGMA user_version")
             if (application, version) == (_APPLICATION, _VERSION):
-                with suppress(sqlite3.OperationalError):  # a disk that is full: it goes without
-                    for statement in _LATER:
-                        db.execute(statement)
+                try:
+                    _add_later(db)
+                    self._lacks_tables = False
+                except sqlite3.OperationalError:  # a full disk, or somebody else writes: `open_tracks` tries again
+                    self._lacks_tables = True
+                with suppress(sqlite3.OperationalError):  # it lacks this table, too
                     self.unread = next((token for (token,) in db.execute("SELECT token FROM unread")), None)
                     self.is_behind = self.unread is not None
                 return db
@@ -258,8 +294,9 @@ class Index(IndexReader):
             db.execute("BEGIN IMMEDIATE")
             for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
                 db.execute(f'DROP TABLE "{name}"')
-            for statement in (*_TABLES, *_LATER):
+            for statement in _TABLES:
                 db.execute(statement)
+            _add_later(db)
             db.execute("INSERT INTO unread VALUES (?)", (self.unread,))
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
             db.execute(f"PRAGMA user_version = {_VERSION}")
@@ -268,6 +305,11 @@ class Index(IndexReader):
             db.close()
             raise
         return db
+
+
+def _add_later(db: sqlite3.Connection) -> None:
+    for statement in _LATER:
+        db.execute(statement)
 
 
 def _add(db: sqlite3.Connection, files: Iterable[tuple[FileFacts, Sequence[Gap]]], store: Store) -> None:

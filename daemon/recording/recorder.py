@@ -20,7 +20,7 @@ from daemon.recording.retention import Rules
 from daemon.recording.source_files import keep_books
 from daemon.recording.source_recorder import Account, Settings, SourceRecorder
 from daemon.recording.tracks.intake import TrackIntake
-from daemon.recording.tracks.open_tracks import finish_left
+from daemon.recording.tracks.open_tracks import LeftTracks
 
 log = structlog.get_logger(__name__)
 _SECOND_NS = 1_000_000_000
@@ -93,6 +93,7 @@ class Recorder:
         self._distrusted_until = 0  # BOOTTIME ns
         self.uuid = place.uuid
         self._tracks: TrackIntake | None = None
+        self._left_tracks = LeftTracks()
         self._absence: Absence | None = None
         if place.down_since is not None:
             self._troubles.add(place.down_since, clock.utc_ns(), "recorder_down")
@@ -176,12 +177,13 @@ class Recorder:
         if to is None:
             return
         try:
-            for source in due:
-                for clip in source.turn(to, now_boot):
-                    self._on_clip(source, clip, True)
-            if now_boot >= self._books_at:
-                self._books_at = now_boot + _BOOKS_NS
-                self._keep_books(to, now, now_boot)
+            with to.index.waiting_once():  # whatever the number of sources: their rings hold some seconds
+                for source in due:
+                    for clip in source.turn(to, now_boot):
+                        self._on_clip(source, clip, True)
+                if now_boot >= self._books_at:
+                    self._books_at = now_boot + _BOOKS_NS
+                    self._keep_books(to, now, now_boot)
         except StoreError as error:
             self._fail(error)
         else:
@@ -217,7 +219,8 @@ class Recorder:
         if self._tracks is not None:
             self._tracks.commit()
         if self._to is not None:
-            self._finish_tracks(self._to)
+            with self._to.index.waiting_once():
+                self._finish_tracks(self._to)
         self._close_store()
 
     # ---------------------------------------------------------------------------------------------------------------
@@ -257,8 +260,9 @@ class Recorder:
             if begins:
                 source.begin(to, self._clock.utc_ns())
             source.take(self._boottime())
-            for clip in source.finish(to, self._clock.utc_ns(), cause, detail, at):
-                self._on_clip(source, clip, True)
+            with to.index.waiting_once():
+                for clip in source.finish(to, self._clock.utc_ns(), cause, detail, at):
+                    self._on_clip(source, clip, True)
         except LookoutError as error:
             log.warning(_LOST, source=source.source, reason=str(error))
         finally:
@@ -317,7 +321,7 @@ class Recorder:
     def _finish_tracks(self, to: OpenStore) -> None:
         until = self._boottime() + _FINISH_NS
         written = [path for source in self._sources.values() for path in source.tracks.open]
-        finish_left(to.store, to.index, written, lambda: self._boottime() >= until)
+        self._left_tracks.finish(to.store, to.index, written, lambda: self._boottime() >= until)
 
     def _watch_clock(self, now: int, now_boot: int) -> None:
         """Footage does not grow old because the clock was set ahead."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
+import structlog
 
 from daemon.recording import deleted
 from daemon.recording.errors import StoreFullError
@@ -15,6 +16,8 @@ from daemon.recording.locks import Locks
 from daemon.recording.records import Lock
 from daemon.recording.scan import is_left
 from daemon.recording.store import TRACKS, VIDEO, NoFileError, Store, store_error
+
+log = structlog.get_logger(__name__)
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,10 +182,17 @@ class Retention:
 
     def _unlink(self, path: str) -> None:
         source, day, name = path.split("/")
+        trouble: OSError | None = None
         with self._store.folder(source, day) as folder:
-            with suppress(FileNotFoundError):  # first: without its video nobody would find it again
+            try:  # first: without its video nobody would find it again
                 os.unlink(name.removesuffix(VIDEO) + TRACKS, dir_fd=folder)
+            except FileNotFoundError:
+                pass
+            except OSError as error:  # it must not keep all that is newer
+                trouble = error
             os.unlink(name, dir_fd=folder)
+        if trouble is not None:
+            log.warning("the boxes of a recording that was deleted stay", recording=path, reason=trouble.strerror)
         with suppress(OSError), self._store.folder(source) as folder:
             os.rmdir(day, dir_fd=folder)  # if it was the last one of its day
 

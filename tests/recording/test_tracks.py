@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import random
+import sqlite3
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -28,8 +32,9 @@ from daemon.analytics.source_tracks import SourceTracks
 from daemon.analytics.tracker import track
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.outbox import Served
+from daemon.recording import index_reader
 from daemon.recording.errors import StoreError
-from daemon.recording.index import Index
+from daemon.recording.index import NAME, Index
 from daemon.recording.index_reader import IndexReader
 from daemon.recording.reconcile import rebuild, reconcile
 from daemon.recording.records import FileFacts, PacketRecord, StreamRecord
@@ -39,6 +44,7 @@ from daemon.recording.scan import scan
 from daemon.recording.store import Store
 from daemon.recording.tracks import codec
 from daemon.recording.tracks.activity import RECORD_BYTES, Activity, activity_at_end, packed
+from daemon.recording.tracks.open_tracks import LeftTracks, note_ended, note_open
 from daemon.recording.tracks.records import Handed, PackedNews, SeenFrame, StateChange, decode_message
 from daemon.recording.tracks.tap import TrackTap, decode_labels
 from daemon.recording.tracks.track_records import TracksError, read_tracks, tracks_head, tracks_path
@@ -50,11 +56,13 @@ from tests.analytics.feed import rules_of
 from tests.analytics.walks import SETTINGS, walk
 from tests.recording.rig import DAY, EVENTS, SECOND, Rig
 from tests.support.clock import ManualClock
+from tests.support.events import logged
 from tests.support.recorded import Clip, clip, played
 
 LABELS = ("person", "car")
 SERVED = Served(Model("model.onnx", "0123456789ab", "fp32", "ort"), LABELS)
 CLOCK = FrameClock("arrival", 1000)
+_IN_DELETE = 0x200  # of sys/inotify.h
 _PICTURE = HostImage(np.zeros((1, 1, 3), np.uint8))
 
 
@@ -467,6 +475,25 @@ def test_boxes_wait_for_a_process_that_is_not_gone_yet(tmp_path: Path, camera: C
     assert rig.check() == len(rig.handed)
 
 
+def test_boxes_that_get_no_end_are_no_trouble_to_others(tmp_path: Path, camera: Clip) -> None:
+    """There is time for one at each turn, and those that come first fail each time."""
+    rig = Seeing(tmp_path / "store", camera)
+    _send_files(rig, 9, 9, 1, 1, 1, 1, 3)
+    rig.kill()
+    with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+        first, second, *others = index.open_tracks()
+        assert others
+        for path in (first, second):
+            (rig.folder / tracks_path(path)).unlink()
+            (rig.folder / tracks_path(path)).mkdir()
+        left = LeftTracks()
+        with logged() as told:
+            for _ in range(2 * len((first, second, *others))):
+                left.finish(store, index, [], lambda: True)
+        assert index.open_tracks() == [first, second]
+        assert [line["recording"] for line in told] == [first, second]
+
+
 def test_what_a_killed_process_has_begun_after_an_end_goes(tmp_path: Path, camera: Clip) -> None:
     rig = Seeing(tmp_path / "store", camera)
     rig.send(9)
@@ -496,17 +523,95 @@ def test_boxes_go_before_their_video(tmp_path: Path, camera: Clip) -> None:
     rig.finish()
     assert _open_tracks(rig) == []
     with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
-        first, *_ = index.files()
+        first, second, *_ = index.files()
         boxes = rig.folder / tracks_path(first.path)
         boxes.unlink()
-        boxes.mkdir()  # cannot be removed
+        boxes.mkdir()  # cannot be removed: what is newer goes nevertheless
         limit = Rules(max_bytes=1, continuous_ns=DAY.continuous_ns, events_ns=DAY.events_ns)
-        with pytest.raises(StoreError):
+        with logged() as told, _deleted(boxes.parent) as deleted:
             Retention(store, index, limit).run(0, ages=False)
-        assert (rig.folder / first.path).exists()
-        boxes.rmdir()
-        Retention(store, index, limit).run(0, ages=False)
-        assert not (rig.folder / first.path).exists()
+        assert [line.get("recording") for line in told] == [first.path]
+        assert not [*rig.folder.glob("door/*/*.mp4")]
+        pair = tracks_path(second.path), second.path
+        assert sorted(pair, key=lambda path: deleted[0].index(path.rpartition("/")[2].encode())) == [*pair]
+
+
+def _join_reading() -> None:
+    """A new index is read from the files beside recording, which writes to it, too."""
+    for thread in threading.enumerate():
+        if thread.name == "reconcile":
+            thread.join()
+
+
+@contextmanager
+def _deleted(folder: Path) -> Iterator[list[bytes]]:
+    """What inotify tells of the files that are deleted in a folder meanwhile: their names in order."""
+    libc, found = ctypes.CDLL(None, use_errno=True), list[bytes]()
+    file = libc.inotify_init1(os.O_NONBLOCK)
+    assert file >= 0
+    try:
+        assert libc.inotify_add_watch(file, os.fsencode(folder), _IN_DELETE) >= 0
+        yield found
+        found.append(os.read(file, 1 << 16))
+    finally:
+        os.close(file)
+
+
+def test_an_index_of_an_earlier_version_that_cannot_be_written_yet(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows sizes and its reading from the begin, and all else when nobody else writes any more."""
+    rig = Seeing(tmp_path / "store", camera)
+    rig.send(9)
+    rig.finish()
+    _join_reading()
+    monkeypatch.setattr(index_reader, "_WAIT_S", 0.0)
+    with (
+        closing(sqlite3.connect(rig.folder / NAME, isolation_level=None)) as other,
+        closing(Store.open(rig.folder)) as store,
+    ):
+        other.execute("DROP TABLE open_tracks")
+        other.execute("INSERT OR REPLACE INTO unread VALUES ('reading')")
+        other.execute("UPDATE files SET size = 1")
+        other.execute("BEGIN IMMEDIATE")
+        with closing(Index(store)) as index:
+            assert (index.is_behind, index.unread) == (True, "reading")
+            other.execute("ROLLBACK")
+            ((_, facts),) = rig.read()
+            note_ended(index, facts.path, None)
+            assert index.sizes() == {"door": sum(path.stat().st_size for path in rig.folder.glob("door/*/*"))}
+            assert index.open_tracks() == []
+            note_open(index, [facts.path])
+            assert index.open_tracks() == [facts.path]
+            note_ended(index, facts.path, None)
+            assert index.open_tracks() == []
+
+
+def test_a_turn_waits_once_for_an_index_that_is_locked(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten files with boxes begin and end in it. What the index was not told is told it later."""
+    monkeypatch.setattr(index_reader, "_WAIT_S", 1.0)
+    rig = Seeing(tmp_path / "store", camera)
+    rig.send(6)
+    _join_reading()
+    for number in range(10):
+        rig.connect(f"bbb{number}")
+        rig.send(2, turns=False)
+    with closing(sqlite3.connect(rig.folder / NAME, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.raises(StoreError), closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+            index.add_files([])
+        once = time.monotonic() - began
+        rig.recorder.turn()
+        took = time.monotonic() - began - once
+        assert len([*rig.folder.glob("door/*/*.mp4")]) == 11
+        assert took < 4 * once
+    rig.wait(9)
+    assert sorted(_open_tracks(rig)) == sorted(rig.recorder._sources["door"].tracks.open)
+    rig.finish()
+    assert rig.check() == len(rig.handed)
 
 
 @pytest.mark.parametrize("at", range(8, 20, 2))
