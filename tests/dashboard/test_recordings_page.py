@@ -325,6 +325,23 @@ def test_several_cameras_are_on_one_clock(world: PastWorld, tab: Tab) -> None:
     expect(tab.locator(".past-picture figcaption b")).to_have_text(["door", "yard"])
 
 
+def test_a_moment_that_one_camera_does_not_have_is_that_of_the_clock(world: PastWorld, tab: Tab) -> None:
+    """Its video stays where it was, and no clock goes by that."""
+    tab.goto(f"{world.page.url}/recordings/here/yard?at={world.at(25)}&also=here/door")
+    tab.evaluate(SCRIPT)
+    tab.wait_for_function("(at) => String(timesOf('.past-shown')) === `${at},${at}`", arg=world.at(25))
+    tab.get_by_label("Speed").select_option("8")
+    tab.evaluate("(path) => void follow(path)", f"/recordings/here/yard?at={world.at(8)}")
+    expect(tab.locator(".picture-note")).to_contain_text("Not recorded")
+    _frames(tab)
+    tab.keyboard.press("Space")
+    tab.wait_for_function(
+        "(at) => timesOf('.past-shown').length === 2 && timesOf('.past-clock')[0] > at", arg=world.at(12)
+    )
+    tab.keyboard.press("Space")
+    assert tab.evaluate("() => timesOf('.past-clock')[0]") < world.at(20)
+
+
 @pytest.mark.long
 def test_two_stores_are_one_timeline(world: PastWorld, tab: Tab) -> None:
     """Where one has a gap, the other one is played."""

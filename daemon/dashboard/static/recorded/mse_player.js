@@ -24,7 +24,7 @@ export class MsePlayer {
    */
   constructor(video, fragments, on) {
     Object.assign(this, { video, fragments, on, media: null, appended: null, file: null, goal: null, next: null, shown: null });
-    Object.assign(this, { rate: 0, closed: false, wake: () => {}, stop: new AbortController() });
+    Object.assign(this, { rate: 0, isNowhere: false, closed: false, wake: () => {}, stop: new AbortController() });
     this.onError = () => this.closed || this.on.broken(video.error?.message ?? "");
     video.addEventListener("error", this.onError);
     video.addEventListener("seeked", () => this.onSeeked());
@@ -115,7 +115,7 @@ export class MsePlayer {
   get moment() {
     // A busy browser plays past the end of what is there, the further the faster.
     const piece = this.appended?.at(this.video.currentTime, BEYOND_S * Math.max(1, this.video.playbackRate));
-    if (!piece || this.goal) return null;
+    if (!piece || this.goal || this.isNowhere) return null;
     if (this.video.ended) return piece.fragment.end;
     return Math.min(piece.fragment.end, piece.fragment.begin + (this.video.currentTime - piece.start) * 1000);
   }
@@ -190,6 +190,7 @@ export class MsePlayer {
     const group = await groupOf(this.fragments, goal);
     if (signal.aborted || this.closed) return true;
     if (!group) {
+      this.isNowhere ||= goal.ms !== undefined; // the picture of another moment stays
       this.reached(goal);
       this.on.gap(goal.ms ?? null);
       return true;
@@ -210,6 +211,7 @@ export class MsePlayer {
     if (this.closed) return true;
     if (Math.abs(this.video.currentTime - time) > 0.0001 || !this.shown) this.video.currentTime = time;
     else this.tell(time);
+    this.isNowhere = false;
     this.reached(goal);
     return true;
   }
