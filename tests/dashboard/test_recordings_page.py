@@ -156,17 +156,21 @@ def test_a_video_that_is_where_nothing_is_comes_back(world: PastWorld, tab: Tab)
     tab.wait_for_function("() => frames_.some((one) => one.session === 'b2')")
 
 
-@pytest.mark.long
 def test_a_step_to_another_stream_is_no_gap(world: PastWorld, tab: Tab) -> None:
-    """Half a second has no picture, and is not told as a gap."""
+    """Half a second has no picture, and is not told as a gap. Over a shorter hole Chromium does not play by itself."""
     begin = world.begin + 200 * SECOND
-    world.past.write("step", world.clip("plain", 0, 4), begin)
-    world.past.write("step", world.clip("plain", 200, 4, session="f6"), begin + 4 * SECOND + SECOND // 2, cause=None)
-    tab.goto(f"{world.page.url}/recordings/here/step?at={iso(begin + 2 * SECOND)}")
+    world.past.write("step", world.clip("plain", 0, 2), begin)
+    world.past.write("step", world.clip("plain", 200, 2, session="f6"), begin + 2 * SECOND + SECOND // 2, cause=None)
+    world.past.write(
+        "step", world.clip("plain", 400, 2, session="g7"), begin + 4 * SECOND + SECOND * 65 // 100, cause=None
+    )
+    tab.goto(f"{world.page.url}/recordings/here/step?at={iso(begin + SECOND)}")
     tab.evaluate(SCRIPT)
     tab.locator(".past-shown").wait_for()
     tab.keyboard.press("Space")
     tab.wait_for_function("() => frames_.some((one) => one.session === 'f6')")
+    expect(tab.locator(".past-transport [role=status]")).not_to_contain_text("left out")
+    tab.wait_for_function("() => frames_.some((one) => one.session === 'g7')")
 
 
 def test_nothing_is_loaded_twice(world: PastWorld, tab: Tab) -> None:

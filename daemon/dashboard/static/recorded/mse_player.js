@@ -120,6 +120,12 @@ export class MsePlayer {
     return Math.min(piece.fragment.end, piece.fragment.begin + (this.video.currentTime - piece.start) * 1000);
   }
 
+  /** Where the video goes on behind a hole that it stands before, UTC ms; null if it stands before none. */
+  get holeEnd() {
+    if (this.moment === null || this.video.seeking || this.isReady) return null;
+    return this.appended.behindHole(this.video.currentTime);
+  }
+
   // --- what is shown ---------------------------------------------------------------------------------------------
 
   watch() {
