@@ -50,6 +50,12 @@ window.seekTo = (path) => new Promise((resolve) => {
   };
   look();
 });
+window.press = (...keys) => keys.forEach((key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true })));
+// The video goes on by so many seconds, and there is a step before the page is told of the picture.
+window.stepFrom = (seconds) => {
+  document.querySelector(".past-picture video").currentTime += seconds;
+  window.press(".");
+};
 window.timesOf = (selector) => [...document.querySelectorAll(selector)].map((one) => one.getAttribute("datetime"));
 // Seconds 0 to 6 of one daemon, and 2 to 4 of a later owner; and their timelines as one.
 window.ofTwoOwners = async () => {

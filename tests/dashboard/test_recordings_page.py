@@ -215,6 +215,21 @@ def test_the_newest_picture_is_followed(world: PastWorld, tab: Tab) -> None:
     expect(tab.get_by_role("link", name="Live")).to_have_attribute("href", "/camera/here/live")
 
 
+def test_a_step_counts_from_the_picture_that_is_there(world: PastWorld, tab: Tab) -> None:
+    """The page is told of it a moment later."""
+    _seek(tab, world.at(2))
+    tab.evaluate("() => stepFrom(0.2)")
+    tab.wait_for_function("() => shownNumber().number === 56")
+
+
+def test_a_moment_whose_video_does_not_come_holds_up_no_later_one(world: PastWorld, tab: Tab) -> None:
+    _seek(tab, world.at(2))
+    _frames(tab)
+    tab.route("**/files/**", lambda route: route.fulfill(status=404))
+    tab.evaluate("() => press('l', 'j')")  # ten seconds on, which is not here yet, and back
+    tab.wait_for_function("() => frames_.length > 0")
+
+
 @pytest.mark.long
 def test_stills_stand_in_for_video_that_the_browser_does_not_play(world: PastWorld, tab: Tab) -> None:
     tab.goto(f"{world.page.url}/recordings/here/hevc?at={world.at(1.01)}")
