@@ -65,7 +65,8 @@ class _Stream:
         if isinstance(output, Fragment):
             self._keep(output)
             for queue in self.queues:
-                queue.show(output)
+                if queue not in self._behind:
+                    queue.show(output)
         elif isinstance(output, Init):
             self.init, self.problem = output, None
             self.gop.clear()

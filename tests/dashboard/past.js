@@ -50,6 +50,12 @@ window.seekTo = (path) => new Promise((resolve) => {
   };
   look();
 });
+window.press = (...keys) => keys.forEach((key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true })));
+// The video goes on by so many seconds, and there is a step before the page is told of the picture.
+window.stepFrom = (seconds) => {
+  document.querySelector(".past-picture video").currentTime += seconds;
+  window.press(".");
+};
 window.timesOf = (selector) => [...document.querySelectorAll(selector)].map((one) => one.getAttribute("datetime"));
 // Seconds 0 to 6 of one daemon, and 2 to 4 of a later owner; and their timelines as one.
 window.ofTwoOwners = async () => {
@@ -77,7 +83,7 @@ window.isAhead = (seconds) => {
   const { buffered, currentTime } = document.querySelector(".past-picture video");
   return buffered.end(buffered.length - 1) > currentTime + seconds;
 };
-// A clock at 38 s whose video has played to some moment, and stands there; tells where it was sought.
+// A clock at 38 s whose video has played to some moment, and stands there; tells where it was sought, twice.
 window.playLate = async (moment, isReady) => {
   const { Together } = await import("/static/recorded/together.js");
   window.told_ = [];
@@ -86,7 +92,7 @@ window.playLate = async (moment, isReady) => {
   clock.add({
     isReady, isStill: false, isLost: false, moment,
     status: (ms) => (ms < 40000 || ms >= 50000 ? "video" : "gap"), endOf: (ms) => (ms < 40000 ? 40000 : null),
-    seek: (ms) => window.told_.push(ms), follow: (ms, rate, apart) => Math.abs(ms - moment) > apart && window.told_.push(ms),
+    seek: (ms) => window.told_.push(ms) > 1 && clock.pause(), follow: (ms, rate, apart) => Math.abs(ms - moment) > apart && window.told_.push(ms),
     next: async () => 50000, gapAt: () => null, hold() {}, play() {}, pause() {},
   }, true);
   clock.play();

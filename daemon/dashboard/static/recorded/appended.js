@@ -79,6 +79,14 @@ export class Appended {
     return last;
   }
 
+  /** UTC ms at which the video goes on, where one of the last pictures before a hole is shown; null elsewhere. */
+  behindHole(time) {
+    const piece = this.at(time);
+    const next = piece && this.pieces.find((one) => one.start > piece.start);
+    if (!next || next.start <= piece.end + 0.001) return null;
+    return shownAt(piece, time).index >= piece.pictures.length - 2 ? next.fragment.begin : null; // a busy browser stands early
+  }
+
   get bytes() {
     return this.pieces.reduce((sum, piece) => sum + piece.fragment.size, 0);
   }

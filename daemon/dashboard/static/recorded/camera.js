@@ -131,7 +131,8 @@ export class PastCamera {
 
   /** Go along with a clock that another player leads. */
   follow(ms, rate, apart) {
-    const { moment } = this.player;
+    const { moment, holeEnd } = this.player;
+    if (holeEnd) return this.seek(holeEnd); // a browser may not play over it
     if (this.isStill || this.isLost || (moment !== null && Math.abs(moment - ms) > apart)) return this.seek(ms);
     if (moment === null) return undefined;
     const late = (ms - moment) / 1000;

@@ -24,7 +24,7 @@ export class MsePlayer {
    */
   constructor(video, fragments, on) {
     Object.assign(this, { video, fragments, on, media: null, appended: null, file: null, goal: null, next: null, shown: null });
-    Object.assign(this, { rate: 0, closed: false, wake: () => {}, stop: new AbortController() });
+    Object.assign(this, { rate: 0, isNowhere: false, closed: false, wake: () => {}, stop: new AbortController() });
     this.onError = () => this.closed || this.on.broken(video.error?.message ?? "");
     video.addEventListener("error", this.onError);
     video.addEventListener("seeked", () => this.onSeeked());
@@ -115,9 +115,15 @@ export class MsePlayer {
   get moment() {
     // A busy browser plays past the end of what is there, the further the faster.
     const piece = this.appended?.at(this.video.currentTime, BEYOND_S * Math.max(1, this.video.playbackRate));
-    if (!piece || this.goal) return null;
+    if (!piece || this.goal || this.isNowhere) return null;
     if (this.video.ended) return piece.fragment.end;
     return Math.min(piece.fragment.end, piece.fragment.begin + (this.video.currentTime - piece.start) * 1000);
+  }
+
+  /** Where the video goes on behind a hole that it stands before, UTC ms; null if it stands before none. */
+  get holeEnd() {
+    if (this.moment === null || this.video.seeking || this.isReady) return null;
+    return this.appended.behindHole(this.video.currentTime);
   }
 
   // --- what is shown ---------------------------------------------------------------------------------------------
@@ -190,6 +196,7 @@ export class MsePlayer {
     const group = await groupOf(this.fragments, goal);
     if (signal.aborted || this.closed) return true;
     if (!group) {
+      this.isNowhere ||= goal.ms !== undefined; // the picture of another moment stays
       this.reached(goal);
       this.on.gap(goal.ms ?? null);
       return true;
@@ -210,6 +217,7 @@ export class MsePlayer {
     if (this.closed) return true;
     if (Math.abs(this.video.currentTime - time) > 0.0001 || !this.shown) this.video.currentTime = time;
     else this.tell(time);
+    this.isNowhere = false;
     this.reached(goal);
     return true;
   }
