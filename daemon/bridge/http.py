@@ -98,13 +98,13 @@ class BridgeServer:
     def start(self) -> None:
         self._server.start()
 
-    def reload(self, http: HttpConfig) -> bool:
-        """Read the tokens again; returns whether there are others.
+    def reload(self, http: HttpConfig) -> None:
+        """Read the tokens again.
 
         Raises:
             ConfigError: one cannot be read; those of before stay.
         """
-        return self._access.reload(http)()
+        self._access.reload(http)()
 
     @property
     def is_alive(self) -> bool:

@@ -16,7 +16,6 @@ from daemon.system.reload_answer import answer_path, read_answer
 from daemon.system.stop_token import StopToken
 
 _POLL_S = 0.05
-_BEGIN_S = 20.0  # until a process that was just started listens
 
 
 def signal_to_reload(process: int, unheard: str) -> str:
@@ -28,10 +27,9 @@ def signal_to_reload(process: int, unheard: str) -> str:
 
     Raises:
         ConfigError: it finds mistakes in the file all the same, with all of them; nothing has changed.
-        LookoutError: it refuses it, cannot be signalled, does not listen, or does not answer in time; says which.
+        LookoutError: it refuses it, cannot be signalled, or does not answer in time; says which.
     """
     answer, clock = answer_path(), SystemClock()
-    _await_handler(process, clock)
     asked_ns = clock.monotonic_ns()
     try:
         os.kill(process, signal.SIGHUP)
@@ -40,29 +38,6 @@ def signal_to_reload(process: int, unheard: str) -> str:
     if answer is None:
         return unheard
     return words_of(_answer_of(process, answer, asked_ns, clock))
-
-
-def _await_handler(process: int, clock: Clock) -> None:
-    """A process that has just been started does not listen yet; one that never does may die of the signal.
-
-    Raises:
-        LookoutError: it does not listen.
-    """
-    never, until = StopToken(), clock.monotonic_ns() + _BEGIN_S * 1e9
-    while _lives(process) and not _handles_reload(process):
-        if clock.monotonic_ns() >= until:
-            raise LookoutError(f"process {process} does not listen for a reload: it is no Lookout that can be reloaded")
-        clock.wait(never, _POLL_S)
-
-
-def _handles_reload(process: int) -> bool:
-    """Whether it has a handler of SIGHUP; True where that is not told."""
-    try:
-        status = Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return True
-    caught = next((int(row.split()[1], 16) for row in status.splitlines() if row.startswith("SigCgt:")), -1)
-    return bool(caught >> (signal.SIGHUP - 1) & 1)
 
 
 def _answer_of(process: int, path: Path, asked_ns: int, clock: Clock) -> Mapping[str, Any]:
@@ -86,8 +61,6 @@ def _answer_of(process: int, path: Path, asked_ns: int, clock: Clock) -> Mapping
 def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except PermissionError:
-        return True
     except OSError:
         return False
     return True

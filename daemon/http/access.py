@@ -67,17 +67,16 @@ class Access:
         self._unreported, self._warned_ns = 0, -_WARN_INTERVAL_NS
         self._lock = threading.Lock()
 
-    def reload(self, config: HttpConfig) -> Callable[[], bool]:
-        """Read the tokens again; the function that it returns puts them into use, and says whether they are others.
+    def reload(self, config: HttpConfig) -> Callable[[], None]:
+        """Read the tokens again; the function that it returns puts them into use.
 
         Raises:
             ConfigError: as in the constructor.
         """
         tokens = read_tokens(config)
 
-        def reload() -> bool:
-            before, self._tokens = self._tokens, tokens
-            return before != tokens
+        def reload() -> None:
+            self._tokens = tokens
 
         return reload
 

@@ -7,7 +7,6 @@ and its ExecReload the same RUNTIME_DIRECTORY: there the process leaves its answ
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -49,7 +48,7 @@ def write_answer(answer: ReloadAnswer) -> None:
     error = None if answer.error is None else printable(answer.error)  # the name of a file may be no UTF-8
     told = msgspec.structs.replace(answer, error=error, mistakes=[printable(row) for row in answer.mistakes])
     with suppress(OSError, UnicodeError):
-        part = path.with_suffix(f".{threading.get_ident()}")  # two threads may write at once
+        part = path.with_suffix(".part")
         part.write_bytes(msgspec.json.encode(told))
         part.replace(path)
 

@@ -13,10 +13,7 @@ import pytest
 import yaml
 
 from daemon.cli import invoke
-from daemon.commands import signalled_reload
 from daemon.commands.bridge import _reload
-from daemon.errors import LookoutError
-from daemon.system.reload_answer import read_answer
 from tests.bridge.publisher import EventSource
 from tests.bridge.rig import Rig
 from tests.support.daemon import PATIENCE_S, wait_until
@@ -101,50 +98,6 @@ def test_a_reload_of_a_service_has_its_answer(
                 process.communicate(timeout=PATIENCE_S)
         code, told = asked(process.pid)
         assert (code, told.count("\n"), "cannot be signalled: No such process" in told) == (2, 1, True)
-
-
-def test_a_process_that_does_not_listen_is_not_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGHUP would end it."""
-    monkeypatch.setattr(signalled_reload, "_BEGIN_S", 0.2)
-    with subprocess.Popen(["sleep", "600"]) as process:
-        try:
-            with pytest.raises(LookoutError, match=f"process {process.pid} does not listen for a reload"):
-                signalled_reload.signal_to_reload(process.pid, "")
-            assert process.poll() is None
-        finally:
-            process.kill()
-
-
-def test_a_bridge_that_has_just_been_started_is_waited_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As by `systemctl restart` and `systemctl reload` in one line."""
-    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
-    monkeypatch.setattr(signalled_reload, "_BEGIN_S", PATIENCE_S)
-    lines = {"name": "lines", "type": "file", "path": str(tmp_path / "lines.jsonl")}
-    with EventSource(["door"]) as source:
-        config = _config(tmp_path, source, targets=[lines])
-        with subprocess.Popen(
-            [sys.executable, "-m", "lookoutd", "bridge", "-c", str(config)], stderr=subprocess.DEVNULL
-        ) as process:
-            try:
-                assert invoke(["bridge", "reload", "-c", str(config), "--pid", str(process.pid)]) == 0
-                assert capsys.readouterr().out == "reloaded: nothing was different\n"
-            finally:
-                process.terminate()
-
-
-def test_a_reload_that_fails_is_answered_and_the_next_one_heard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever it was: SIGTERM is heard in the same thread."""
-    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
-    with EventSource() as source, Rig(tmp_path, source, [{"name": "lines"}]) as rig:
-        rig.bridge.stop()
-        _reload(rig.bridge, None, _config(tmp_path, source))
-        answer = read_answer(tmp_path / "reload.json")
-    assert answer is not None
-    assert (answer.changed, answer.error) == (None, "the bridge ends")
 
 
 def test_what_a_running_bridge_refuses_is_the_answer(
