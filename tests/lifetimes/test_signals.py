@@ -48,6 +48,20 @@ def test_signals_are_acted_on_by_a_thread_of_their_own() -> None:
     assert (stopped_in, reloaded_in) == (["signals"], ["signals"])
 
 
+def test_signals_are_heard_after_one_whose_callback_failed() -> None:
+    """A daemon whose reload fails must end on SIGTERM."""
+    calls: list[str] = []
+
+    def fail(name: str) -> None:
+        calls.append(name)
+        raise RuntimeError(name)
+
+    with stopping_on_signals(lambda: fail("stop"), lambda: fail("reload")):
+        for number, told in ((signal.SIGHUP, ["reload"]), (signal.SIGTERM, ["reload", "stop"])):
+            os.kill(os.getpid(), number)
+            wait_until(lambda: calls == told, f"{number.name} is heard")  # noqa: B023
+
+
 def test_a_token_may_be_set_while_the_same_thread_waits_on_it() -> None:
     """D16: by a signal handler, hundreds of times; a `threading.Event` blocks for ever."""
     tokens = [StopToken() for _ in range(500)]
