@@ -12,7 +12,7 @@ from daemon.clock import Clock, SystemClock
 from daemon.commands.running_daemon import CHANGE_S
 from daemon.errors import ConfigError, LookoutError
 from daemon.redact import printable
-from daemon.system.reload_answer import answer_path, read_answer
+from daemon.system.reload_answer import ReloadAnswer, answer_path, read_answer
 from daemon.system.stop_token import StopToken
 
 _POLL_S = 0.05
@@ -20,6 +20,9 @@ _POLL_S = 0.05
 
 def signal_to_reload(process: int, unheard: str) -> str:
     """Signal a process that runs with a file without mistakes, and return the changes in words.
+
+    Two that ask at once both get the answer of a reload that began after they asked. It may be the same one, or the
+    later of two, which names only what the earlier has not changed already.
 
     Args:
         process: its id.
@@ -48,14 +51,19 @@ def _answer_of(process: int, path: Path, asked_ns: int, clock: Clock) -> Mapping
         if found is not None and found.begun_ns >= asked_ns:
             if found.changed is not None:
                 return found.changed
-            text = f"nothing has changed: {printable(found.error or '')}"
-            raise (
-                ConfigError(text, [printable(row) for row in found.mistakes]) if found.mistakes else LookoutError(text)
-            )
+            raise _error_of(found)
         if not _lives(process):
             raise LookoutError(f"process {process} has ended: its log says why")
         clock.wait(never, _POLL_S)
     raise LookoutError(f"process {process} does not answer within {CHANGE_S:g} s; what became of it is in its log")
+
+
+def _error_of(answer: ReloadAnswer) -> LookoutError:
+    reason = printable(answer.error or "")
+    if answer.is_half:
+        return LookoutError(f"the reload failed half way, its log has more: {reason}")
+    text = f"nothing has changed: {reason}"
+    return ConfigError(text, [printable(row) for row in answer.mistakes]) if answer.mistakes else LookoutError(text)
 
 
 def _lives(process: int) -> bool:

@@ -80,8 +80,8 @@ def _end_on_signal(pipe: int, to_end: Sequence[int]) -> None:
 def stopping_on_signals(stop: Callable[[], None], reload: Callable[[], object] | None = None) -> Iterator[None]:
     """Signals call `stop`, and SIGHUP `reload`, in a thread of their own. Enter it in the main thread.
 
-    SIGHUPs that come before `reload` has returned count as one. An exception of either goes to the log, and later signals
-    are heard. The previous handlers are restored at the end.
+    SIGHUPs that come before `reload` has returned count as one. An exception of either goes to the log, and later
+    signals are heard. The previous handlers are restored at the end.
     """
     to_stop = _FOR_ALL if signal.getsignal(signal.SIGHUP) is _end_now else _to_end()
     with _pipe() as (reading, writing):
@@ -164,7 +164,7 @@ def _call(act: Callable[[], object]) -> None:
     """Whatever comes of it, the next signal is heard."""
     try:
         act()
-    except Exception:
+    except Exception:  # noqa: BLE001 - it is logged
         import structlog  # the thread begins before anything is loaded
 
         structlog.get_logger(__name__).exception("a signal was not acted on")

@@ -7,13 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
+from daemon.bridge.http import BridgeServer
+from daemon.bridge.worker import Target
 from daemon.cli import invoke
+from daemon.clock import SystemClock
 from daemon.commands.bridge import _reload
+from daemon.config.http import HttpConfig
+from daemon.config.root import LogConfig
+from daemon.system.reload_answer import ReloadAnswer, read_answer, write_answer
 from tests.bridge.publisher import EventSource
 from tests.bridge.rig import Rig
 from tests.support.daemon import PATIENCE_S, wait_until
@@ -148,8 +155,79 @@ def test_check_goes_on_behind_a_server_that_refuses(tmp_path: Path, capsys: pyte
 
 def test_a_reload_without_targets_is_refused(tmp_path: Path) -> None:
     with EventSource() as source, Rig(tmp_path, source, [{"name": "lines"}]) as rig:
-        _reload(rig.bridge, None, _config(tmp_path, source, targets=[]))
+        _reload(rig.bridge, None, LogConfig(), _config(tmp_path, source, targets=[]))
         assert [row.name for row in rig.bridge.report().targets] == ["lines"]
+
+
+def _answer_of(folder: Path, rig: Rig, account: BridgeServer | None, config: Path) -> ReloadAnswer:
+    _reload(rig.bridge, account, LogConfig(), config)
+    answer = read_answer(folder / "reload.json")
+    assert answer is not None
+    return answer
+
+
+def test_the_answer_names_what_differs_beside_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    with EventSource() as source, Rig(tmp_path, source, [{"name": "lines"}]) as rig:
+        row = {"name": "lines", "type": "file", "path": "unused"}
+        config = _config(tmp_path, source, targets=[row])
+        whole = yaml.safe_load(config.read_text())
+        whole["bridge"]["daemons"] = []
+        account = BridgeServer(HttpConfig(port=0), rig.bridge.report, SystemClock())
+        try:
+
+            def answer(**more: object) -> ReloadAnswer:
+                config.write_text(yaml.safe_dump({**whole, **more}))
+                return _answer_of(tmp_path, rig, account, config)
+
+            token = {"token": "a-token-of-some-length"}
+            answer()  # the rig's own configuration is another
+            assert answer().changed == {}
+            assert answer(http=token).changed == {"http.tokens": True}
+            assert answer(http=token).changed == {}
+            later = answer(http={**token, "host": "127.0.0.2"}, log={"level": "debug"}).changed
+            assert later == {"takes effect after a restart": ["http.host", "log"]}
+        finally:
+            account.close()
+
+
+def test_a_bridge_that_ends_refuses_a_reload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is used."""
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    with EventSource() as source, Rig(tmp_path, source, [{"name": "lines"}]) as rig:
+        rig.bridge.stop()
+        answer = _answer_of(tmp_path, rig, None, _config(tmp_path, source))
+    assert (answer.changed, answer.error, answer.is_half) == (None, "the bridge ends", False)
+
+
+def test_a_reload_that_fails_half_way_has_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the system gives no more threads."""
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+
+    def fail(_: Target) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with EventSource() as source, Rig(tmp_path, source, [{"name": "lines"}]) as rig:
+        monkeypatch.setattr(Target, "start", fail)
+        answer = _answer_of(tmp_path, rig, None, _config(tmp_path, source))
+        monkeypatch.undo()
+    assert (answer.changed, answer.error, answer.is_half) == (None, "RuntimeError: can't start new thread", True)
+
+
+def test_answers_of_many_threads_are_each_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    long = [f"mistake {index}" for index in range(20_000)]
+
+    def write(begun_ns: int) -> None:
+        for _ in range(20):
+            write_answer(ReloadAnswer(begun_ns, None, "refused", long))
+            found = read_answer(tmp_path / "reload.json")
+            assert found is not None
+            assert len(found.mistakes) == len(long)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, range(4)))
+    assert [path.name for path in tmp_path.iterdir()] == ["reload.json"]
 
 
 def test_test_sends_one_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
