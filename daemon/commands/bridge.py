@@ -88,7 +88,7 @@ def ask_to_reload(path: Path, process: int) -> str:
     _check_has_targets(config)
     targets = len(config.bridge.targets)
     return signal_to_reload(
-        process, f"the file is right, with {targets} targets, and the bridge reads it; its log has the answer"
+        process, "bridge", f"the file is right, with {targets} targets, and the bridge reads it; its log has the answer"
     )
 
 
