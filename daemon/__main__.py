@@ -8,9 +8,10 @@ from daemon.system.streams import prepare_streams
 
 
 def main() -> None:
-    """Run a command. A daemon that is told to end while it is still being loaded ends well."""
+    """Run a command. A daemon or a bridge that is told to end while it is still being loaded ends well."""
     prepare_streams()
-    if sys.argv[1:2] == ["run"]:
+    words = [*sys.argv[1:3], "-"]
+    if words[0] == "run" or (words[0] == "bridge" and words[1].startswith("-")):  # not one of its own commands
         from daemon.system.signals import exit_on_signals
 
         exit_on_signals()

@@ -28,7 +28,7 @@ from daemon.bridge.worker import Helpers, Open, Target
 from daemon.clock import Clock
 from daemon.config.bridge import BridgeConfig
 from daemon.config.targets import PushBase, TargetConfig
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, LookoutError
 from daemon.files import state_folder
 from daemon.peers.addresses import DaemonAddress
 from daemon.peers.api import DaemonApi
@@ -110,10 +110,14 @@ class Bridge:
         self._ticker.start()
 
     def reload(self, config: BridgeConfig) -> Reloaded:
-        """Use other targets: those that have changed are connected anew, and go on where they were."""
+        """Use other targets: those that have changed are connected anew, and go on where they were.
+
+        Raises:
+            LookoutError: it ends; nothing has changed.
+        """
         with self._guard:
             if self._ending.is_set:
-                return Reloaded()
+                raise LookoutError("the bridge ends")
             wanted = {target.name: target for target in config.targets}
             changed = [name for name, row in self._running.items() if wanted.get(name) != row.config]
             new = [name for name in wanted if name not in self._running]

@@ -24,6 +24,7 @@ from daemon.http.routes import application
 from daemon.http.server import HttpServer
 
 _END_S = 1.0
+_FIXED = "host", "tls_certificate", "tls_key"
 Report = Callable[[], BridgeReport]
 
 
@@ -90,7 +91,7 @@ class BridgeServer:
     """
 
     def __init__(self, config: HttpConfig, report: Report, clock: Clock, bound: socket.socket | None = None) -> None:
-        self._access = Access(config, clock)
+        self._config, self._access = config, Access(config, clock)
         self._server = HttpServer(config, "bridge", bound=bound)
         self._server.mount(bridge_application(report, self._access))
         self.port = self._server.port
@@ -98,13 +99,17 @@ class BridgeServer:
     def start(self) -> None:
         self._server.start()
 
-    def reload(self, http: HttpConfig) -> None:
-        """Read the tokens again.
+    def reload(self, http: HttpConfig) -> Callable[[], bool]:
+        """Read the tokens again; the function that it returns puts them into use, and says whether they differ.
 
         Raises:
             ConfigError: one cannot be read; those of before stay.
         """
-        self._access.reload(http)()
+        return self._access.reload(http)
+
+    def later(self, http: HttpConfig) -> list[str]:
+        """Keys that differ and take a restart."""
+        return [f"http.{name}" for name in _FIXED if getattr(http, name) != getattr(self._config, name)]
 
     @property
     def is_alive(self) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import structlog
@@ -17,7 +18,7 @@ from daemon.bridge.targets.opening import Memory, TargetContext, open_target
 from daemon.clock import SystemClock
 from daemon.commands.signalled_reload import signal_to_reload
 from daemon.config.load import load_bridge
-from daemon.config.root import BridgeFile, Config
+from daemon.config.root import BridgeFile, Config, LogConfig
 from daemon.config.targets import TargetConfig
 from daemon.errors import ConfigError, LookoutError
 from daemon.log import logging
@@ -44,13 +45,14 @@ def run(path: Path, token: str | None) -> int:
     addresses = bridged_addresses(config, given_token(token))
     disable_core_dumps()
     raise_nofile_limit()
-    stop, clock, asked = StopToken(), SystemClock(), StopToken()
+    stop, clock, asked, one_at_a_time = StopToken(), SystemClock(), StopToken(), threading.Lock()
     running: list[tuple[Bridge, BridgeServer | None]] = []
 
     def reload() -> None:
         asked.set()  # the bridge may not be there yet
-        for row in running:
-            _reload(*row, path)
+        with one_at_a_time:
+            for row in running:
+                _reload(*row, config.log, path)
 
     with logging(config.log), stopping_on_signals(stop.set, reload):
         bridge = Bridge(config.bridge, addresses, clock)
@@ -86,7 +88,7 @@ def ask_to_reload(path: Path, process: int) -> str:
     _check_has_targets(config)
     targets = len(config.bridge.targets)
     return signal_to_reload(
-        process, f"the file is right, with {targets} targets, and the bridge reads it; its log has the answer"
+        process, "bridge", f"the file is right, with {targets} targets, and the bridge reads it; its log has the answer"
     )
 
 
@@ -117,23 +119,42 @@ def test(path: Path, name: str) -> int:
     return 2 if failed else 0
 
 
-def _reload(bridge: Bridge, account: BridgeServer | None, path: Path) -> None:
-    """Leave an answer for `ask_to_reload`, too."""
+def _reload(bridge: Bridge, account: BridgeServer | None, started: LogConfig, path: Path) -> None:
+    """Leave an answer for `ask_to_reload`, too, whatever happens.
+
+    Args:
+        started: section log of the start.
+    """
     begun_ns = SystemClock().monotonic_ns()
     try:
-        config = load_bridge(path)
-        _check_has_targets(config)
-        if account is not None:
-            account.reload(config.http)
-    except ConfigError as error:
-        log.error("the configuration is refused: the bridge goes on as it was", reason=str(error))
-        write_answer(ReloadAnswer(begun_ns, None, str(error), error.mistakes))
-        return
+        changed = _changed_by(bridge, account, started, path)
+    except LookoutError as error:
+        log.error("the reload is refused: the bridge goes on as it was", reason=str(error))
+        write_answer(ReloadAnswer(begun_ns, None, str(error), getattr(error, "mistakes", ())))
+    except Exception as error:
+        log.exception("the reload failed half way")
+        write_answer(ReloadAnswer(begun_ns, None, f"{type(error).__name__}: {error}", is_half=True))
+    else:
+        write_answer(ReloadAnswer(begun_ns, changed))
+
+
+def _changed_by(bridge: Bridge, account: BridgeServer | None, started: LogConfig, path: Path) -> dict[str, Any]:
+    """Reload; the changes, as an answer has them."""
+    config = load_bridge(path)
+    _check_has_targets(config)
+    use_tokens = None if account is None else account.reload(config.http)
     found = bridge.reload(config.bridge)
-    for key in found.later:
+    later = [*found.later, *([] if account is None else account.later(config.http))]
+    if config.log != started:
+        later.append("log")
+    for key in later:
         log.warning(f"{key} takes effect after a restart")
-    rows = {"targets": [*found.targets], "takes effect after a restart": [*found.later]}
-    write_answer(ReloadAnswer(begun_ns, {name: names for name, names in rows.items() if names}))
+    rows = {
+        "targets": [*found.targets],
+        "http.tokens": use_tokens is not None and use_tokens(),
+        "takes effect after a restart": later,
+    }
+    return {name: row for name, row in rows.items() if row}
 
 
 def _check_has_targets(config: Config | BridgeFile) -> None:

@@ -58,5 +58,5 @@ def _ask(daemon: RunningDaemon) -> str:
 def _signal(process: int, path: Path) -> str:
     sources = len(load_effective(path).active)
     return signal_to_reload(
-        process, f"the file is right, with {sources} sources, and the daemon reads it; its log has the answer"
+        process, "run", f"the file is right, with {sources} sources, and the daemon reads it; its log has the answer"
     )

@@ -67,16 +67,17 @@ class Access:
         self._unreported, self._warned_ns = 0, -_WARN_INTERVAL_NS
         self._lock = threading.Lock()
 
-    def reload(self, config: HttpConfig) -> Callable[[], None]:
-        """Read the tokens again; the function that it returns puts them into use.
+    def reload(self, config: HttpConfig) -> Callable[[], bool]:
+        """Read the tokens again; the function that it returns puts them into use, and says whether they differ.
 
         Raises:
             ConfigError: as in the constructor.
         """
         tokens = read_tokens(config)
 
-        def reload() -> None:
-            self._tokens = tokens
+        def reload() -> bool:
+            before, self._tokens = self._tokens, tokens
+            return before != tokens
 
         return reload
 

@@ -59,7 +59,7 @@ class Api:
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if config.tls_certificate else 'http'}://{shown}:{self.server.port}"
 
-    def reload(self, config: Config) -> Callable[[], None]:
+    def reload(self, config: Config) -> Callable[[], object]:
         """Read the tokens again; see `Access.reload`."""
         return self.access.reload(config.http)
 

@@ -7,6 +7,7 @@ and its ExecReload the same RUNTIME_DIRECTORY: there the process leaves its answ
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,12 +27,14 @@ class ReloadAnswer(msgspec.Struct, frozen=True):
         changed: names by what they are, of a daemon as its API tells it; None if it was refused.
         error: why it was refused.
         mistakes: of the configuration, one line each, where there are several.
+        is_half: it failed on its way, and a part of it may be in use.
     """
 
     begun_ns: int
     changed: dict[str, Any] | None = None
     error: str | None = None
     mistakes: Sequence[str] = ()
+    is_half: bool = False
 
 
 def answer_path() -> Path | None:
@@ -41,16 +44,18 @@ def answer_path() -> Path | None:
 
 
 def write_answer(answer: ReloadAnswer) -> None:
-    """Leave it for a command that waits, if there may be one."""
+    """Leave it for a command that waits, if there may be one. Any thread: the last one stays, whole."""
     path = answer_path()
     if path is None:
         return
     error = None if answer.error is None else printable(answer.error)  # the name of a file may be no UTF-8
     told = msgspec.structs.replace(answer, error=error, mistakes=[printable(row) for row in answer.mistakes])
+    part = path.with_suffix(f".{threading.get_ident()}.part")
     with suppress(OSError, UnicodeError):
-        part = path.with_suffix(".part")
         part.write_bytes(msgspec.json.encode(told))
         part.replace(path)
+    with suppress(OSError):
+        part.unlink(missing_ok=True)
 
 
 def read_answer(path: Path) -> ReloadAnswer | None:

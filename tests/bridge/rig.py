@@ -37,6 +37,8 @@ class Receiver:
         away: refuses connections and deliveries with this reason.
         refuse: a function that says why a record is refused, or None.
         is_deaf: what hangs is not ended by `close`.
+        hung_in: the thread whose delivery hangs.
+        interrupted_by: other threads that have closed its connection meanwhile.
         takes: deliveries that are confirmed before the connection breaks; None for all.
     """
 
@@ -45,6 +47,8 @@ class Receiver:
         self.deliveries: list[Delivery] = []
         self.figures: list[Figure] = []
         self.connections = 0
+        self.hung_in: int | None = None
+        self.interrupted_by: list[int] = []
         self.away: str | None = None
         self.refuse: Callable[[Record], str | None] = lambda _: None
         self.takes: int | None = None
@@ -85,6 +89,7 @@ class _Open:
     def deliver(self, batch: Sequence[Delivery]) -> Sequence[str | None]:
         settled: list[str | None] = []
         for delivery in batch:
+            self._to.hung_in = threading.get_ident() if self._to.hangs.is_set() else None
             while self._to.hangs.is_set() and (not self._closed.wait(0.01) or self._to.is_deaf):
                 self._closed.wait(0.01)
             if self._closed.is_set() and not self._to.is_deaf:
@@ -110,6 +115,8 @@ class _Open:
             raise AwayError(self._to.away)
 
     def close(self) -> None:
+        if self._to.hangs.is_set() and self._to.hung_in not in (None, threading.get_ident()):
+            self._to.interrupted_by.append(threading.get_ident())
         self._closed.set()
 
 

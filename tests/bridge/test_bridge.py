@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -146,7 +147,9 @@ def test_a_hanging_target_holds_up_neither_a_stop_nor_its_neighbour(
         source.emit(20)
         rig.wait_until(lambda: rig.account("fine").delivered == 20)
         assert rig.account("hangs").delivered == 0
+        rig.wait_until(lambda: rig.receivers["hangs"].hung_in is not None)
         assert rig.bridge.stop()
+        assert rig.receivers["hangs"].interrupted_by == [threading.get_ident()]  # by the stop itself
         rig.receivers["hangs"].hangs.clear()
         rig.restart()
         rig.wait_until(lambda: rig.account("hangs").delivered == 20)

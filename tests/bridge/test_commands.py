@@ -7,18 +7,29 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import yaml
 
+from daemon.bridge.http import BridgeServer
+from daemon.bridge.worker import Target
 from daemon.cli import invoke
+from daemon.clock import SystemClock
+from daemon.commands import signalled_reload
 from daemon.commands.bridge import _reload
+from daemon.config.http import HttpConfig
+from daemon.config.root import LogConfig
+from daemon.system.reload_answer import ReloadAnswer, read_answer, write_answer
 from tests.bridge.publisher import EventSource
 from tests.bridge.rig import Rig
-from tests.support.daemon import PATIENCE_S, wait_until
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, wait_until
+from tests.support.held_file import HeldFile
 from tests.support.ports import free_port
 from tests.support.pushes import HERE, PushServer, Reply
+from tests.support.served import street
 
 
 def _config(folder: Path, source: EventSource | None = None, **changed: object) -> Path:
@@ -100,6 +111,72 @@ def test_a_reload_of_a_service_has_its_answer(
         assert (code, told.count("\n"), "cannot be signalled: No such process" in told) == (2, 1, True)
 
 
+@pytest.mark.parametrize("command", ["run", "bridge"])
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "process {} is no `lookout {}`: it is not signalled"),
+        (["lookout", "{}"], "process {} listens for no reload: is it the id of `lookout {}` itself?"),
+    ],
+)
+def test_a_program_that_sighup_would_end_is_not_signalled(
+    command: str,
+    words: list[str],
+    reason: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(signalled_reload, "_BEGIN_S", 0.1)
+    config = _config(tmp_path)
+    if command == "run":
+        config.write_text(yaml.safe_dump({"model": {"path": str(DEMO_MODEL)}, "sources": [street("street")]}))
+    asking = ["bridge", "reload"] if command == "bridge" else ["reload"]
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()", *(word.format(command) for word in words)]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE) as process:
+        assert invoke([*asking, "-c", str(config), "--pid", str(process.pid)]) == 2
+        assert capsys.readouterr().err == f"lookout: {reason.format(process.pid, command)}\n"
+    assert process.returncode == 0
+
+
+def test_a_bridge_that_was_just_started_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of `systemctl restart`, and `systemctl reload` at once."""
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    for name in ("_BEGIN_S", "CHANGE_S"):
+        monkeypatch.setattr(signalled_reload, name, PATIENCE_S)  # a busy machine
+    lines = {"name": "lines", "type": "file", "path": str(tmp_path / "lines.jsonl")}
+    with EventSource(["door"]) as source:
+        config = _config(tmp_path, source, targets=[lines])
+        with _started(config) as process:
+            try:
+                assert invoke(["bridge", "reload", "-c", str(config), "--pid", str(process.pid)]) == 0
+                assert capsys.readouterr().out == "reloaded: nothing was different\n"
+            finally:
+                process.terminate()
+                process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+
+
+def test_signals_before_it_runs_end_it_well_or_not_at_all(tmp_path: Path) -> None:
+    config = _config(tmp_path)
+    with closing(HeldFile(config)) as held, _started(config) as process:
+        try:
+            wait_until(lambda: held.is_wanted, "it reads the configuration")
+            process.send_signal(signal.SIGHUP)
+            process.send_signal(signal.SIGTERM)
+            _, log = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert (process.returncode, log) == (0, "")
+
+
+def _started(config: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "lookoutd", "bridge", "-c", str(config)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
 def test_what_a_running_bridge_refuses_is_the_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,8 +225,79 @@ def test_check_goes_on_behind_a_server_that_refuses(tmp_path: Path, capsys: pyte
 
 def test_a_reload_without_targets_is_refused(tmp_path: Path) -> None:
     with EventSource() as source, Rig(tmp_path, source, [{"name": "lines"}]) as rig:
-        _reload(rig.bridge, None, _config(tmp_path, source, targets=[]))
+        _reload(rig.bridge, None, LogConfig(), _config(tmp_path, source, targets=[]))
         assert [row.name for row in rig.bridge.report().targets] == ["lines"]
+
+
+def _answer_of(folder: Path, rig: Rig, account: BridgeServer | None, config: Path) -> ReloadAnswer:
+    _reload(rig.bridge, account, LogConfig(), config)
+    answer = read_answer(folder / "reload.json")
+    assert answer is not None
+    return answer
+
+
+def test_the_answer_names_what_differs_beside_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    with EventSource() as source, Rig(tmp_path, source, [{"name": "lines"}]) as rig:
+        row = {"name": "lines", "type": "file", "path": "unused"}
+        config = _config(tmp_path, source, targets=[row])
+        whole = yaml.safe_load(config.read_text())
+        whole["bridge"]["daemons"] = []
+        account = BridgeServer(HttpConfig(port=0), rig.bridge.report, SystemClock())
+        try:
+
+            def answer(**more: object) -> ReloadAnswer:
+                config.write_text(yaml.safe_dump({**whole, **more}))
+                return _answer_of(tmp_path, rig, account, config)
+
+            token = {"token": "a-token-of-some-length"}
+            answer()  # the rig's own configuration is another
+            assert answer().changed == {}
+            assert answer(http=token).changed == {"http.tokens": True}
+            assert answer(http=token).changed == {}
+            later = answer(http={**token, "host": "127.0.0.2"}, log={"level": "debug"}).changed
+            assert later == {"takes effect after a restart": ["http.host", "log"]}
+        finally:
+            account.close()
+
+
+def test_a_bridge_that_ends_refuses_a_reload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is used."""
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    with EventSource() as source, Rig(tmp_path, source, [{"name": "lines"}]) as rig:
+        rig.bridge.stop()
+        answer = _answer_of(tmp_path, rig, None, _config(tmp_path, source))
+    assert (answer.changed, answer.error, answer.is_half) == (None, "the bridge ends", False)
+
+
+def test_a_reload_that_fails_half_way_has_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the system gives no more threads."""
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+
+    def fail(_: Target) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with EventSource() as source, Rig(tmp_path, source, [{"name": "lines"}]) as rig:
+        monkeypatch.setattr(Target, "start", fail)
+        answer = _answer_of(tmp_path, rig, None, _config(tmp_path, source))
+        monkeypatch.undo()
+    assert (answer.changed, answer.error, answer.is_half) == (None, "RuntimeError: can't start new thread", True)
+
+
+def test_answers_of_many_threads_are_each_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    long = [f"mistake {index}" for index in range(20_000)]
+
+    def write(begun_ns: int) -> None:
+        for _ in range(20):
+            write_answer(ReloadAnswer(begun_ns, None, "refused", long))
+            found = read_answer(tmp_path / "reload.json")
+            assert found is not None
+            assert len(found.mistakes) == len(long)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, range(4)))
+    assert [path.name for path in tmp_path.iterdir()] == ["reload.json"]
 
 
 def test_test_sends_one_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

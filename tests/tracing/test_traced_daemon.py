@@ -24,6 +24,7 @@ from tests.support.ports import free_port
 from tests.support.served import TOKEN, Served, street
 
 OPEN_METRICS = {"Accept": "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"}
+_LATE_WHERE_BUSY = {"capture-street-0", "street-0", "lane-0"}  # they may be in the middle of a frame
 OF_BATCH = ("wait", "preprocess", "infer", "postprocess")
 
 
@@ -179,6 +180,12 @@ def test_prometheus_keeps_exemplars(traced: Served, collector: Collector, tmp_pa
     assert {one["labels"]["trace_id"] for one in found} <= collector.traces().keys()
 
 
+def _left_behind(log: str) -> set[str]:
+    """Names of threads, sources and libraries; the exporter's time is taken from those that end after it."""
+    rows = [json.loads(row) for row in log.splitlines() if "left behind" in row]
+    return {name for row in rows for name in row.get("threads", [row.get("source") or row.get("what")])}
+
+
 def test_a_collector_that_hangs_changes_nothing_else(tmp_path: Path) -> None:
     """Frames go on, and a stop is a stop."""
     with Collector(Request.hang) as silent, Served(tmp_path, otlp={"every": 1, "endpoint": silent.url}) as served:
@@ -191,7 +198,7 @@ def test_a_collector_that_hangs_changes_nothing_else(tmp_path: Path) -> None:
         assert served.client.get("/ready").json() == {"ok": True, "reasons": []}
         assert served.lookout.stop() == 0
         log = served.lookout.log()
-    assert not [row for row in log.splitlines() if "left behind" in row and '"traces"' in row]
+    assert _left_behind(log) <= _LATE_WHERE_BUSY
     (line,) = [json.loads(row) for row in log.splitlines() if "traces were lost" in row]
     assert line["dropped"] > 10
     assert "Traceback" not in log
