@@ -118,11 +118,11 @@ def test_a_port_serves_with_the_tokens_of_http_and_reads_them_again(tmp_path: Pa
             assert client.get("/api/v1/bridge").status_code == 401
             assert client.get("/metrics").status_code == 200  # of this machine
             file.write_text(f"{_TOKEN}-2")
-            server.reload(http)
+            assert server.reload(http)()
             assert client.get("/api/v1/bridge", headers=asked).status_code == 401
             file.unlink()
             with pytest.raises(ConfigError, match="cannot be read"):
-                server.reload(http)
+                assert server.reload(http)()
             asked = {"Authorization": f"Bearer {_TOKEN}-2"}
             assert client.get("/api/v1/bridge", headers=asked).status_code == 200
     finally:

@@ -38,7 +38,10 @@ def test_figures_of_each_model_add_up(tmp_path: Path, clip: Path) -> None:
         (source, model): 45 for source in ("clip-0", "clip-1") for model in _MODELS
     }
     assert (found.captured, found.published, found.unaccounted, found.received_share, found.up) == (180, 180, 0, 1.0, 2)
-    assert {id: round(row.fps * found.seconds) for id, row in found.by_source.items()} == {"clip-0": 90, "clip-1": 90}
+    # Both are rounded, and a fast machine takes little more than 50 ms.
+    assert {id: row.fps * found.seconds for id, row in found.by_source.items()} == pytest.approx(
+        {"clip-0": 90, "clip-1": 90}, rel=0.02
+    )
     assert {name: (row.captured, row.published) for name, row in found.models.items()} == dict.fromkeys(
         _MODELS, (90, 90)
     )
