@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.image.debian import MADE, Machine, foreign_base_of, mirror
-from tests.image.steps import Steps
+from tests.image.steps import Steps, add_options
 
 _EMULATOR = "qemu-aarch64-static"
 _HANDLER = "lookout-aarch64"
@@ -92,10 +92,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.image arm64", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--suite", default="bookworm", help="of Debian, such as trixie")
-    parser.add_argument("--mirror", help="of Debian; left out: apt's")
-    parser.add_argument("--volume", action="append", default=[], help="folder or file of this machine to be seen there")
-    parser.add_argument("--env", action="append", default=[], help="NAME=VALUE for its user")
+    add_options(parser)
     parser.add_argument("--seconds", type=int, default=60, help="of the demo, which sees a frame in five of them or so")
     args = parser.parse_args(words)
     if missing := _missing():

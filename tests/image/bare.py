@@ -23,7 +23,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 from tests.image.debian import MADE, Machine, base_of, mirror
-from tests.image.steps import Steps, Way
+from tests.image.steps import Steps, Way, add_options
 from tests.support.booted import Booted
 from tests.support.daemon import ROOT, wait_until
 
@@ -167,10 +167,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.image debian", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--suite", default="bookworm", help="of Debian, such as trixie")
-    parser.add_argument("--mirror", help="of Debian; left out: apt's")
-    parser.add_argument("--volume", action="append", default=[], help="folder or file of this machine to be seen there")
-    parser.add_argument("--env", action="append", default=[], help="NAME=VALUE for its user")
+    add_options(parser)
     parser.add_argument("--deb", type=Path, help="a package that is there already: only install it")
     parser.add_argument("--deb-arguments", default="", help="for make deb, such as DEB_ARGS=--compression=none")
     args = parser.parse_args(words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -43,3 +44,11 @@ class Steps:
         for (what, how), seconds in self._seconds.items():
             took = "no boxes" if (what, how) in self._broken else f"{seconds:.0f} s"
             yield f"{what:28} {how:32} {took:>9}"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Those of each try on another Debian."""
+    parser.add_argument("--suite", default="bookworm", help="of Debian, such as trixie")
+    parser.add_argument("--mirror", help="of Debian; left out: apt's")
+    parser.add_argument("--volume", action="append", default=[], help="folder or file of this machine to be seen there")
+    parser.add_argument("--env", action="append", default=[], help="NAME=VALUE for its user")
