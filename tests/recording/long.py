@@ -5,11 +5,15 @@ removed and added. Processes are killed, the index is removed, and the daemon is
 
 At the end: for each source what is recorded and the gaps make all the time that it was to be recorded, without a hole
 or an overlap; each file has as much video as its time on the timeline; every byte is as it was written.
+
+A run in a folder that stays (`--keep`) goes on where an earlier one ended or was cut off: on the same store, with the
+hours that are left. What lies between the two is time in which the daemon was away.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -45,6 +49,32 @@ _SLACK_S = 15.0  # until a source that was added, or a daemon that has begun, is
 _ALIKE_S = 0.5  # of a file: what it has, and its time on the timeline
 
 
+class Progress:
+    """How far the runs in a folder are: a file there.
+
+    Args:
+        folder: of the runs.
+
+    Attributes:
+        began: each source, and since when it is recorded, UTC ns.
+        worked_s: seconds of trouble, of all runs.
+        runs: how many there were, with this one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "progress.json"
+        told = json.loads(self._path.read_text()) if self._path.exists() else {}
+        self.began: dict[str, int] = told.get("began", {})
+        self.worked_s: float = told.get("worked_s", 0.0)
+        self.runs: int = told.get("runs", 0) + 1
+
+    def write(self) -> None:
+        told = {"began": self.began, "worked_s": self.worked_s, "runs": self.runs}
+        written = self._path.with_suffix(".new")
+        written.write_text(json.dumps(told))
+        written.replace(self._path)
+
+
 def _larger(path: Path) -> None:
     clips.pattern(path, seconds=120, size="640x360")
 
@@ -53,7 +83,8 @@ class Trouble:
     """The daemon, its cameras, and what happens to them."""
 
     def __init__(self, folder: Path, stack: ExitStack, seed: int) -> None:
-        self.chance, self.count = random.Random(seed), Counter[str]()
+        self.progress = Progress(folder)
+        self.chance, self.count = random.Random(seed + self.progress.runs), Counter[str]()
         self.videos = {
             "h264": encoded(folder, "h264", seconds=120),
             "h264-b": encoded(folder, "h264-b", seconds=120),
@@ -65,8 +96,9 @@ class Trouble:
             stack.callback(camera.kill)
         self.stored = Stored(folder / "store")
         self.sources = [self._source(number, "continuous") for number in range(_CAMERAS)]
-        self.began = dict.fromkeys((row["id"] for row in self.sources), time_ns())
-        self.removed = dict[str, int]()  # since when
+        self.began = self.progress.began = (
+            dict.fromkeys((row["id"] for row in self.sources), time_ns()) | self.progress.began
+        )
         self._due: list[tuple[float, Callable[[], None]]] = []  # what puts things right again
         self.lookout = stack.enter_context(Lookout(folder, self._config(folder)))
 
@@ -91,6 +123,22 @@ class Trouble:
             while self._due and self._due[0][0] <= monotonic():
                 self._due.pop(0)[1]()
             sleep(min(left, 0.2))
+
+    def go_on(self, hours: float) -> None:
+        """One trouble after another, until they have lasted so long in all runs together.
+
+        Raises:
+            RuntimeError: The daemon has ended.
+        """
+        before = monotonic()
+        self.wait(5)
+        while self.progress.worked_s < hours * 3600:
+            if (code := self.lookout.process.poll()) is not None:
+                raise RuntimeError(f"the daemon has ended: {code}")
+            self.begin_one()
+            self.wait(self.chance.uniform(0.2, 6))
+            self.progress.worked_s += -before + (before := monotonic())
+            self.progress.write()
 
     def put_right(self) -> None:
         """Everything that was broken for a while works again."""
@@ -220,7 +268,7 @@ def judge(trouble: Trouble, ended: int) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hours", type=float, default=3.0)
+    parser.add_argument("--hours", type=float, default=3.0, help="of trouble, with those of earlier runs in the folder")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="work in this folder, which stays")
     args = parser.parse_args()
@@ -228,20 +276,18 @@ def main() -> int:
         folder = args.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lookout-long-")))
         folder.mkdir(exist_ok=True)
         trouble = Trouble(folder, stack, args.seed)
-        until = monotonic() + args.hours * 3600
-        trouble.wait(5)
-        while monotonic() < until:
-            if (code := trouble.lookout.process.poll()) is not None:
-                click.echo("\n".join([*trouble.lookout.log().splitlines()[-40:], f"the daemon has ended: {code}"]))
-                return 1
-            trouble.begin_one()
-            trouble.wait(trouble.chance.uniform(0.2, 6))
+        try:
+            trouble.go_on(args.hours)
+        except RuntimeError as error:
+            click.echo("\n".join([*trouble.lookout.log().splitlines()[-40:], str(error)]))
+            return 1
         trouble.calm()
         ended = time_ns()
         code = trouble.lookout.stop()
         problems = [f"exit code {code}"] if code else []
         problems += judge(trouble, ended)
         click.echo(", ".join(f"{count} times {name}" for name, count in trouble.count.items()))
+        click.echo(f"{trouble.progress.worked_s / 3600:.2f} hours of trouble, in {trouble.progress.runs} runs")
         for problem in problems:
             click.echo(problem)
     return 1 if problems else 0
