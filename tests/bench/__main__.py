@@ -182,10 +182,12 @@ def rings(json_file: Path | None, **values: Any) -> int:
 @click.option("--sources", default=40, show_default=True, type=click.IntRange(1, 240))
 @click.option("--packet-bytes", default=17_000, show_default=True, type=click.IntRange(100, 400_000))
 @click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(0.5, 3600), help="Of video.")
+@click.option("--boxes", default=0, show_default=True, type=click.IntRange(0, 500), help="In a picture, with tracks.")
+@click.option("--batch", default=16, show_default=True, type=click.IntRange(1, 256), help="Pictures with their boxes.")
 @click.option("--folder", type=click.Path(path_type=Path), help="For the store, which is deleted.  [default: /tmp]")
 @JSON_FILE
 def recorder(json_file: Path | None, **values: Any) -> int:
-    """The cost of a packet in the process of a store."""
+    """The cost of a packet in the process of a store, with the boxes of its picture."""
     from tests.bench.recorder_cost import RecorderOptions
     from tests.bench.recorder_cost import recorder as run_recorder
 

@@ -1,7 +1,7 @@
 """`python -m tests.bench recorder`: what a packet costs in the process of a store, and how much of it is the disk.
 
 Packets lie in their rings before each turn, so that nothing but the recorder's own work is counted: reading,
-assembling, the chain of hashes, writing, the index, retention.
+assembling, the chain of hashes, writing, the index, retention; and boxes beside the video.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from daemon.recording.recorder import Recorder, StorePlace
 from daemon.recording.retention import Rules
 from daemon.recording.ring import UNIT_BYTES, Ring, RingWriter
 from daemon.recording.source_recorder import Settings
+from daemon.recording.tracks.tap import TrackTap
 from daemon.sources.port import PacketInfo
+from tests.bench.track_cost import SERVED, TracksOptions, batches
 from tests.support.clock import ManualClock
 from tests.support.recorded import clip
 
 _FPS, _WARM_UP_S = 30, 2.0
+_SESSION = "5e551071"
 _RING_BYTES = (16 << 20) // UNIT_BYTES * UNIT_BYTES
 _LONG_NS = 10**18
 _SETTINGS = Settings(continuous=True, pre=5 * 10**9, post=5 * 10**9, longest=300 * 10**9)
@@ -36,6 +39,8 @@ class RecorderOptions:
     sources: int = 40
     packet_bytes: int = 17_000
     seconds: float = 10.0
+    boxes: int = 0
+    batch: int = 16
     folder: Path | None = None
 
 
@@ -69,6 +74,9 @@ def recorder(options: RecorderOptions) -> RecorderFound:
         writers = [stack.enter_context(closing(RingWriter(ring.fd))) for ring in rings]
         for name, ring in zip(names, rings):
             tested.record(name, _SETTINGS, ring.fd)
+        boxes = _Boxes(names, options, clock)
+        stack.callback(boxes.close)
+        tested.use_tracks(boxes.ring.fd)
         other, key_picture = (next(row.data for row in camera.samples if row.key == key) for key in (False, True))
         pictures = [_longer(bytes(data), options.packet_bytes) for data in (other, key_picture)]
         begin, used, counted, number = clock.monotonic_ns(), 0.0, 0, 0
@@ -79,6 +87,7 @@ def recorder(options: RecorderOptions) -> RecorderFound:
                 key = number % _FPS == 0
                 info = PacketInfo("h264", stream.extradata, (1, 90_000), stream.width, stream.height, 0, at, at, key)
                 _put(writers, info, pictures[key], clock)
+                boxes.put()
                 number += 1
                 counted += is_warm * options.sources
             begun = process_time()
@@ -90,7 +99,37 @@ def recorder(options: RecorderOptions) -> RecorderFound:
 
 def _put(writers: Sequence[RingWriter], info: PacketInfo, data: bytes, clock: ManualClock) -> None:
     for writer in writers:
-        writer.put_packet("5e551071", info, data, boot=clock.monotonic_ns(), utc=clock.utc_ns())
+        writer.put_packet(_SESSION, info, data, boot=clock.monotonic_ns(), utc=clock.utc_ns())
+
+
+class _Boxes:
+    """What the lanes hand over, of moving objects.
+
+    Attributes:
+        ring: to the recorder.
+    """
+
+    def __init__(self, names: Sequence[str], options: RecorderOptions, clock: ManualClock) -> None:
+        self.ring = Ring("tracks", _RING_BYTES)
+        self._tap = TrackTap({"main": self.ring}, clock, clock.monotonic_ns)
+        self._tap.use({"main": {*names} if options.boxes else set()})
+        self._sources = [
+            batches(
+                TracksOptions(options.boxes, seconds=options.seconds + _WARM_UP_S + 1, fps=_FPS),
+                names[first : first + options.batch],
+                _SESSION,
+            )
+            for first in range(0, len(names) if options.boxes else 0, options.batch)
+        ]
+
+    def put(self) -> None:
+        """A picture of each source."""
+        for source in self._sources:
+            self._tap.on_batch(*next(source), SERVED)
+
+    def close(self) -> None:
+        self._tap.close()
+        self.ring.close()
 
 
 def _longer(picture: bytes, size: int) -> bytes:

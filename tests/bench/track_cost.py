@@ -33,7 +33,7 @@ from lookout.messages import FrameClock, Model
 from tests.bench.moving import HEIGHT, WIDTH, MovingObjects
 
 _SETTINGS = TrackSettings(0.1, 0.25, 0.25, 1_000_000_000, 3_000_000_000, 3)
-_SERVED = Served(Model("none", "0" * 12, "none", "none"), ("object",))
+SERVED = Served(Model("none", "0" * 12, "none", "none"), ("object",))
 _CLOCK, _PICTURE = FrameClock("arrival"), HostImage(np.zeros((1, 1, 3), np.uint8))
 _BLOCK = 60  # frames
 
@@ -92,22 +92,22 @@ def tracks(options: TracksOptions) -> TracksFound:
         write_us = _timed(partial(_write, files, by_source)) / count
         size = sum(path.stat().st_size for path in folder.rglob("*.trk"))
         blocks = [encode(rows[begin : begin + _BLOCK]) for rows in by_source for begin in range(0, len(rows), _BLOCK)]
-        read_us = _timed(lambda: [[*decode(block, {1: _SERVED})] for block in blocks]) / count
+        read_us = _timed(lambda: [[*decode(block, {1: SERVED})] for block in blocks]) / count
     kbit_per_s = size * 8e-3 / options.seconds / len(by_source)
     return TracksFound(hand_us, take_us, write_us, read_us, boxes / count, ring_bytes, size / boxes, kbit_per_s)
 
 
-def _batches(options: TracksOptions) -> Iterator[tuple[list[Frame], list[Detections]]]:
+def batches(
+    options: TracksOptions, names: Sequence[str] = (), session: str = "5e551011"
+) -> Iterator[tuple[list[Frame], list[Detections]]]:
     """The tracked boxes of one picture of each source, picture by picture."""
-    random, grouping = np.random.default_rng(options.seed), Grouping(_SERVED.labels, ())
-    scenes = [MovingObjects(random, options.objects) for _ in range(options.batch)]
+    names = names or [f"cam-{place}" for place in range(options.batch)]
+    random, grouping = np.random.default_rng(options.seed), Grouping(SERVED.labels, ())
+    scenes = [MovingObjects(random, options.objects) for _ in names]
     states, settings = [SourceTracks() for _ in scenes], [_SETTINGS] * len(scenes)
     for number in range(round(options.seconds * options.fps)):
         at = round(number / options.fps * 1e9)
-        infos = [
-            FrameInfo(f"cam-{place}", "5e551011", number, at, at, at, _CLOCK, 0, WIDTH, HEIGHT)
-            for place in range(len(scenes))
-        ]
+        infos = [FrameInfo(name, session, number, at, at, at, _CLOCK, 0, WIDTH, HEIGHT) for name in names]
         found, _ = track(PYTHON.step, infos, [scene.boxes(at / 1e9) for scene in scenes], states, settings, grouping)
         yield [Frame(info, _PICTURE) for info in infos], found
 
@@ -122,8 +122,8 @@ def _timed(work: Callable[[], object]) -> float:
 def _hand(tap: TrackTap, options: TracksOptions) -> tuple[float, int]:
     """CPU of handing all over, us, and the number of boxes."""
     used, boxes = 0.0, 0
-    for frames, found in _batches(options):
-        used += _timed(partial(tap.on_batch, frames, found, _SERVED))
+    for frames, found in batches(options):
+        used += _timed(partial(tap.on_batch, frames, found, SERVED))
         boxes += sum(len(one.confidence) for one in found)
     return used, boxes
 
@@ -139,7 +139,7 @@ def _take(reader: RingReader, taken: list[StoredFrame]) -> None:
 def _write(files: Sequence[TrackFile], by_source: Sequence[Sequence[StoredFrame]]) -> None:
     for file, rows in zip(files, by_source):
         for begin in range(0, len(rows), _BLOCK):
-            file.append(rows[begin : begin + _BLOCK], {1: _SERVED})
+            file.append(rows[begin : begin + _BLOCK], {1: SERVED})
 
 
 def _file(store: Store, source: str) -> TrackFile:

@@ -44,10 +44,10 @@ from detectors.detections import Detections
 from detectors.host_input import HostCutter
 from detectors.port import DeviceImage, Fetch, HostImage, Image, ModelInfo, Options, PreparedImage, StageTimes, fetched
 
-_CAMERAS_PER_PROCESS = 120
+CAMERAS_PER_PROCESS = 120
 _SETTLE_S = 4.0
 _STEADY_S, _STEADY_AT_MOST_S, _FRESH_MS = 3.0, 30.0, 100.0
-_WORK_BYTES, _WORK_COPIES = 256 << 20, 10  # some 2 ms of an H100
+WORK_BYTES, _WORK_COPIES = 256 << 20, 10  # some 2 ms of an H100
 _UP_S = 180.0
 _BREAKS_S = 2.0
 
@@ -60,7 +60,7 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, nargs="+", default=[0, 0])
     parser.add_argument("--turns", type=int, default=2, help="starts of the other")
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--work", type=int, default=_WORK_BYTES, help="bytes that a batch copies ten times")
+    parser.add_argument("--work", type=int, default=WORK_BYTES, help="bytes that a batch copies ten times")
     parser.add_argument("--storm", type=int, default=0, help="cameras that break off again and again")
     parser.add_argument("--starts", action="store_true", help="only start, on all GPUs at once")
     parser.add_argument("--mps", default="auto")
@@ -75,10 +75,10 @@ def main() -> int:
         if args.starts:
             _start_all(stack, args, report)
             return 0
-        count = -(-(args.cameras + args.more) // _CAMERAS_PER_PROCESS)
-        ports = [stack.enter_context(_cameras(args.clip, length)) for _ in range(count)]
-        split = max(1, args.cameras // _CAMERAS_PER_PROCESS)
-        flapping = [stack.enter_context(_cameras(args.clip, length, _BREAKS_S))] if args.storm else []
+        count = -(-(args.cameras + args.more) // CAMERAS_PER_PROCESS)
+        ports = [stack.enter_context(cameras(args.clip, length)) for _ in range(count)]
+        split = max(1, args.cameras // CAMERAS_PER_PROCESS)
+        flapping = [stack.enter_context(cameras(args.clip, length, _BREAKS_S))] if args.storm else []
         _run(stack, args, (ports[:split], ports[split:] or ports, flapping), report)
     return 0
 
@@ -99,8 +99,8 @@ class _Report:
 
 def _start_all(stack: ExitStack, args: argparse.Namespace, report: _Report) -> None:
     """One daemon on each GPU, at once."""
-    count = -(-args.cameras // _CAMERAS_PER_PROCESS)
-    ports = [[stack.enter_context(_cameras(args.clip, _UP_S + 60.0)) for _ in range(count)] for _ in args.gpus]
+    count = -(-args.cameras // CAMERAS_PER_PROCESS)
+    ports = [[stack.enter_context(cameras(args.clip, _UP_S + 60.0)) for _ in range(count)] for _ in args.gpus]
     processes = [
         stack.enter_context(_spawned(args, theirs, args.cameras, gpu)) for theirs, gpu in zip(ports, args.gpus)
     ]
@@ -167,7 +167,8 @@ def _write(line: str) -> None:
 
 
 @contextmanager
-def _cameras(clip: Path, seconds: float, breaks_s: float | None = None) -> Iterator[int]:
+def cameras(clip: Path, seconds: float, breaks_s: float | None = None) -> Iterator[int]:
+    """The port of a process of cameras, of `CAMERAS_PER_PROCESS` at most."""
     command = [sys.executable, "-m", "tests.support.ts_cameras", str(clip), "--seconds", str(seconds)]
     command += ["--breaks", str(breaks_s)] if breaks_s else []
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -1,46 +1,66 @@
 """Live cameras with and without recording of all of them, in turns: frames lost, latency, CPU of a frame and its parts.
 
-    python -m tests.gpu.recording MODEL.onnx CLIP --cameras 240 --seconds 30 --labels coco --cache DIR --store DIR
+    python -m tests.gpu.recording CLIP --cameras 240 --seconds 30 --store DIR
+    python -m tests.gpu.recording CLIP --model MODEL.onnx --labels coco --cache DIR --store DIR
 
-Cameras are MPEG-TS over TCP from one process of this machine, whose CPU is not counted. A clip with a key picture a
-second and some 17 kB a picture is what cameras send. On a CPU: --backend fake --cameras 4.
+Cameras are MPEG-TS over TCP from processes of this machine, whose CPU is not counted. They send a clip with a key
+picture a second; HEVC of 2 and 4 Mbit/s has 8 and 17 kB a picture. Without --model detection is a stand-in that copies
+each picture on the GPU and tells one box, so that no TensorRT is needed. On a CPU: --backend fake --cameras 4.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import psutil
+import yaml
 
+from daemon.build import build
+from daemon.config.load import load
+from daemon.log import logging
 from daemon.pipeline.drop_causes import CAUSES
+from daemon.seams import Seams
+from lookout.client import Subscriber
 from lookout.messages import Metrics
-from tests.support.daemon import Lookout
+from tests.gpu.beside import CAMERAS_PER_PROCESS, WORK_BYTES, GpuStandIn, cameras
+from tests.support.ports import free_port
 
 _WARM_UP_S = 20.0
 _START_S = 90.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clip", type=Path)
+    parser.add_argument("--model", type=Path)
     parser.add_argument("--cameras", type=int, default=240)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--labels")
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--store", type=Path, help="a folder for the recordings, which are deleted")
-    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--backend", help="for a model, or fake")
     parser.add_argument("--builder-level", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=16)
+    parser.add_argument("--no-boxes", action="store_true", help="record the video alone")
+    parser.add_argument(
+        "--work", type=int, default=WORK_BYTES, help="bytes that a batch copies ten times, without a model"
+    )
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.child:
+        return _serve(args.clip, None if args.model or args.backend else args.work)
     sys.stdout.write(f"{'':>10} {'frames/s':>9} {'lost':>6} {'p99 ms':>7} {'CPU ms':>7}  % of a core\n")
     for turn in range(args.turns):
         for records in (False, True) if turn % 2 == 0 else (True, False):
@@ -49,41 +69,83 @@ def main() -> int:
     return 0
 
 
-def _measure(args: argparse.Namespace, *, records: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=args.store) as store:
-        length = args.seconds + _WARM_UP_S + _START_S
-        command = [sys.executable, "-m", "tests.support.ts_cameras", str(args.clip), "--seconds", str(length)]
-        cameras = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert cameras.stdin is not None
-        assert cameras.stdout is not None
-        url = f"tcp://127.0.0.1:{int(cameras.stdout.readline())}"
+def _serve(config: Path, work: int | None) -> int:
+    """A daemon, until standard input ends.
+
+    Args:
+        work: of the stand-in for detection; None for a real one.
+    """
+    found = load(config)
+    seams = Seams() if work is None else Seams(open_detector=GpuStandIn.opening(work))
+    with logging(found.log):
+        daemon = build(found, seams)
+        daemon.start()
         try:
-            with Lookout(Path(folder), _config(args, url, Path(store) if records else None)) as lookout:
-                _row(args, lookout, "recording" if records else "without")
-                lookout.stop()
+            sys.stdin.read()
         finally:
-            cameras.stdin.close()
-            cameras.wait()
+            daemon.stop()
+    return 0
+
+
+def _measure(args: argparse.Namespace, *, records: bool) -> None:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        store = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=args.store, ignore_cleanup_errors=True)))
+        length = args.seconds + _WARM_UP_S + _START_S
+        count = -(-args.cameras // CAMERAS_PER_PROCESS)
+        ports = [stack.enter_context(cameras(args.clip, length)) for _ in range(count)]
+        config = _config(args, [f"tcp://127.0.0.1:{port}" for port in ports], store if records else None)
+        with _daemon(args, folder / "config.yaml", config) as process:
+            endpoint = str(config["publisher"]["endpoint"])
+            _row(args, process, endpoint, "recording" if records else "without")
         if records:
-            _tell_store(Path(store))
+            _tell_store(store)
             shutil.rmtree(store, ignore_errors=True)
-            Path(store).mkdir()
 
 
-def _config(args: argparse.Namespace, url: str, store: Path | None) -> dict[str, object]:
-    model: dict[str, object] = {"path": str(args.model), "backend": args.backend, "max_batch": args.max_batch}
+@contextmanager
+def _daemon(args: argparse.Namespace, file: Path, config: dict[str, Any]) -> Iterator[psutil.Process]:
+    file.write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", __spec__.name, str(file), "--child", "--work", str(args.work)]
+    command += ["--model", str(args.model)] if args.model else []
+    command += ["--backend", args.backend] if args.backend else []
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    assert process.stdin
+    try:
+        yield psutil.Process(process.pid)
+        process.stdin.close()
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _config(args: argparse.Namespace, urls: list[str], store: Path | None) -> dict[str, Any]:
+    model: dict[str, object] = {"path": str(args.model or "none"), "max_batch": args.max_batch}
+    model |= {"backend": args.backend} if args.backend else {}
     model |= {"labels": args.labels} if args.labels else {}
     model |= {"cache": str(args.cache), "builder_level": args.builder_level} if args.cache else {}
     quick = {"probesize": "200000", "analyzeduration": "200000"}
-    sources = [{"id": f"c{n}", "type": "av", "url": url, "kind": "live", "options": quick} for n in range(args.cameras)]
-    more: dict[str, object] = {}
+    sources = [
+        {"id": f"c{number}", "type": "av", "url": urls[number % len(urls)], "kind": "live", "options": quick}
+        for number in range(args.cameras)
+    ]
+    config: dict[str, Any] = {
+        "model": model,
+        "sources": sources,
+        "publisher": {"endpoint": f"tcp://127.0.0.1:{free_port()}"},
+        "monitor": {"interval_s": 5.0},
+        "tracking": {"enabled": True},
+        "log": {"level": "warning"},
+    }
     if store is not None:
-        more["record"] = {"mode": "continuous", "stores": {"main": {"path": str(store / "s"), "min_free_gib": 0}}}
-    return {"model": model, "sources": sources, "monitor": {"interval_s": 5.0}, "tracking": {"enabled": True}, **more}
+        stores = {"main": {"path": str(store / "s"), "min_free_gib": 0}}
+        config["record"] = {"mode": "continuous", "tracks": not args.no_boxes, "stores": stores}
+    return config
 
 
-def _row(args: argparse.Namespace, lookout: Lookout, name: str) -> None:
-    with lookout.subscribe("metrics") as subscriber:
+def _row(args: argparse.Namespace, daemon: psutil.Process, endpoint: str, name: str) -> None:
+    with closing(Subscriber(endpoint, kinds=("metrics",))) as subscriber:
         begun = monotonic()
         while monotonic() - begun < _START_S:  # until all are up
             found = subscriber.receive(1.0)
@@ -98,18 +160,20 @@ def _row(args: argparse.Namespace, lookout: Lookout, name: str) -> None:
             if not isinstance(found, Metrics) or monotonic() - warm < _WARM_UP_S:
                 continue
             if first is None:
-                first, cpu = found, _cpu_s(lookout)
+                first, cpu = found, _cpu_s(daemon)
             last = found
             if found.latency and first is not found:
                 worst = max(worst, found.latency["total"].p99)
-        used = {name: seconds - cpu.get(name, 0.0) for name, seconds in _cpu_s(lookout).items()}
+        used = {name: seconds - cpu.get(name, 0.0) for name, seconds in _cpu_s(daemon).items()}
     assert first is not None
     frames = _published(last) - _published(first)
-    lost = _lost(last) - _lost(first)
     seconds = last.uptime_s - first.uptime_s
     shares = ", ".join(f"{name} {100 * cpu / seconds:.1f}" for name, cpu in sorted(used.items()) if cpu)
     each = 1e3 * sum(used.values()) / max(frames, 1)
-    sys.stdout.write(f"{name:>10} {frames / seconds:9.0f} {lost:6} {worst / 1e6:7.1f} {each:7.3f}  {shares}\n")
+    causes = Counter({cause: _lost(last, cause) - _lost(first, cause) for cause in CAUSES})
+    told = ", ".join(f"{count} {cause}" for cause, count in causes.items() if count)
+    lost = f"{causes.total():6} {worst / 1e6:7.1f}"
+    sys.stdout.write(f"{name:>10} {frames / seconds:9.0f} {lost} {each:7.3f}  {shares}{told and f'; lost: {told}'}\n")
 
 
 def _tell_store(store: Path) -> None:
@@ -117,13 +181,17 @@ def _tell_store(store: Path) -> None:
         [sys.executable, "-m", "daemon", "recordings", "list", "--store", str(store / "s"), "--json"],
         check=False, capture_output=True, text=True,
     )  # fmt: skip
-    sizes = sum(path.stat().st_size for path in store.rglob("*.mp4"))
-    sys.stdout.write(f"{'':>10} {sizes / 1e9:.2f} GB in the store; {done.stdout.strip()[:300]}\n")
+    rows = json.loads(done.stdout)
+    seconds, size = (sum(row[name] for row in rows) for name in ("recorded", "bytes"))
+    lasted = sum(row["end"] - row["begin"] for row in rows)
+    sys.stdout.write(
+        f"{'':>10} in the store: {size / 1e9:.2f} GB, {seconds / max(1, lasted):.3%} of {lasted / 1e9:.0f} s of "
+        f"{len(rows)} sources\n"
+    )
 
 
-def _cpu_s(lookout: Lookout) -> dict[str, float]:
+def _cpu_s(process: psutil.Process) -> dict[str, float]:
     """Of the daemon itself, and of all its processes of each kind."""
-    process = psutil.Process(lookout.process.pid)
     total = defaultdict[str, float](float)
     for one in (process, *process.children(recursive=True)):
         try:
@@ -139,8 +207,8 @@ def _published(metrics: Metrics) -> int:
     return sum(row.published for row in metrics.sources.values())
 
 
-def _lost(metrics: Metrics) -> int:
-    return sum(getattr(row.dropped, cause) for row in metrics.sources.values() for cause in CAUSES)
+def _lost(metrics: Metrics, cause: str) -> int:
+    return sum(getattr(row.dropped, cause) for row in metrics.sources.values())
 
 
 if __name__ == "__main__":
