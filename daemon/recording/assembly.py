@@ -174,9 +174,11 @@ class Assembler:
 
     def _moment(self, packet: PacketRecord, dts: int) -> _Moment:
         now, came = self._now, packet.boot
-        boot = max(came - self._lateness.add(dts, came), now.end_boot)
+        boot = came - self._lateness.add(dts, came)
+        boot = max(boot, now.end_boot)
+        utc = packet.utc - came + boot
         now.last_dts, now.last_boot = dts, came
-        return _Moment(dts, boot, max(packet.utc - (came - boot), now.end_utc))
+        return _Moment(dts, boot, utc if utc > now.end_utc else now.end_utc)
 
     def _begin(self, record: StreamRecord) -> Iterator[Chunk | Break]:
         known, stream = self._now.stream, record.stream

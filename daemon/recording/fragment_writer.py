@@ -1,4 +1,4 @@
-"""Samples become a fragment: its own box with the hash chain, `moof`, `mdat`. Little is copied, nothing encoded."""
+"""Samples become a fragment: its own box with the hash chain, `moof`, `mdat`. Nothing is encoded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Written(NamedTuple):
 
     Attributes:
         box: what it says of itself.
-        parts: its bytes; those of samples lie where they lay.
+        parts: its bytes.
     """
 
     box: FragmentBox
@@ -56,11 +56,10 @@ class FragmentWriter:
         Raises:
             BoxError: a time does not fit.
         """
-        parts: list[Buffer] = [b"", b""]
-        sizes = [self._sampling.add(sample, parts) for sample in samples]
+        media, sizes = self._sampling.convert([sample.data for sample in samples])
         decode_time, durations, compositions = self._times(samples)
         keys = [sample.key for sample in samples]
-        parts[1] = movie_fragment(self._sequence, decode_time, durations, sizes, keys, compositions)
+        beginning = movie_fragment(self._sequence, decode_time, durations, sizes, keys, compositions)
         pts = min(sample.pts for sample in samples)
         box = FragmentBox(
             claimed=claimed,
@@ -72,14 +71,14 @@ class FragmentWriter:
             end=end,
             pts=pts,
             duration=max(sample.pts + sample.duration for sample in samples) - pts,
-            media_bytes=len(parts[1]) + sum(sizes),
+            media_bytes=len(beginning) + len(media),
             before=self.chain,
             chain=b"",
         )
-        parts[0] = fragment_box(box, parts[1:])
-        made = read_fragment(parts[0])
+        told = fragment_box(box, [beginning, media])
+        made = read_fragment(told)
         assert made is not None  # noqa: S101 - for types
-        return Written(made, parts)
+        return Written(made, [told, beginning, media])
 
     def accept(self, written: Written) -> None:
         """The fragment is in the file."""

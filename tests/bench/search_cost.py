@@ -127,7 +127,7 @@ def _files(store: Store, options: SearchOptions) -> Iterator[FileFacts]:
                         PYTHON.step, [info], [scene.boxes((info.pts or 0) / _SECOND)], [state], [_SETTINGS], grouping
                     )
                     found.append(one)
-                file.append(frames_of(_handed(infos, found)), {1: _SERVED})
+                file.append(frames_of([_handed(infos, found)])[0], {1: _SERVED})
             file.finish()
         yield facts
 

@@ -36,6 +36,7 @@ _SETTINGS = TrackSettings(0.1, 0.25, 0.25, 1_000_000_000, 3_000_000_000, 3)
 SERVED = Served(Model("none", "0" * 12, "none", "none"), ("object",))
 _CLOCK, _PICTURE = FrameClock("arrival"), HostImage(np.zeros((1, 1, 3), np.uint8))
 _BLOCK = 60  # frames
+_BATCHES = 50  # of a turn
 
 
 @dataclass(frozen=True)
@@ -129,11 +130,15 @@ def _hand(tap: TrackTap, options: TracksOptions) -> tuple[float, int]:
 
 
 def _take(reader: RingReader, taken: list[StoredFrame]) -> None:
+    batches = []
     for record in reader.read(0):
         if isinstance(record, PacketRecord):
             message = decode_message(record.data)
             assert isinstance(message, Handed)
-            taken += frames_of(message)
+            batches.append(message)
+    for first in range(0, len(batches), _BATCHES):
+        for frames in frames_of(batches[first : first + _BATCHES]):
+            taken += frames
 
 
 def _write(files: Sequence[TrackFile], by_source: Sequence[Sequence[StoredFrame]]) -> None:

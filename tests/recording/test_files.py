@@ -15,6 +15,7 @@ from daemon.recording.boxes import BoxError
 from daemon.recording.errors import StoreError
 from daemon.recording.recording_file import RecordingFile
 from daemon.recording.records import Sample
+from daemon.recording.samples import Sampling
 from daemon.recording.scan import claim, recover, scan
 from daemon.recording.store import Store
 from daemon.sources.bitstream import Bitstream
@@ -172,3 +173,24 @@ def test_video_that_cannot_be_recorded_is_said(store: Store, clips: Path) -> Non
             RecordingFile.create(store, head_of(store, stream, made.samples[0]), data)
         assert caught.value.cause == "codec"
     assert list(store.files()) == []
+
+
+# Annex B of H.264 and H.265: units follow 0 0 1, at any place; zeros before that belong to no unit.
+@pytest.mark.parametrize(
+    ("packets", "units"),
+    [
+        ([b"\0\0\0\1\x09\x10\0\0\1\x41abc"], [[b"\x09\x10", b"\x41abc"]]),
+        ([b"\0\0\1\x41a\0\0\1\x41bc\0\0\1\x41d"], [[b"\x41a", b"\x41bc", b"\x41d"]]),
+        ([b"\0\0\0\1\x41ab\0\0\0\0", b"\0\0\1\x41c"], [[b"\x41ab"], [b"\x41c"]]),
+        ([b"\0\0\1\x41\0\0\3\1\0\0\3"], [[b"\x41\0\0\3\1\0\0\3"]]),  # as encoders keep codes out of units
+        ([b"\0\0\1\x41a\0\0", b"\1\0\0\1\x41b"], [[b"\x41a"], [b"\1", b"\x41b"]]),  # no code goes on in another packet
+        ([bytes(50_000) + b"\0\0\1\x41a", b"", bytes(7)], [[b"\x41a"], [], []]),
+    ],
+)
+def test_units_of_a_stream_with_start_codes_follow_their_lengths(
+    packets: list[bytes], units: list[list[bytes]]
+) -> None:
+    data, sizes = Sampling("h264", b"\0\0\0\1\x67").convert([*map(memoryview, packets)])
+    samples = [b"".join(len(unit).to_bytes(4, "big") + unit for unit in own) for own in units]
+    assert data == b"".join(samples)
+    assert sizes == [*map(len, samples)]

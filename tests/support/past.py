@@ -177,7 +177,7 @@ class Past:
             bytearray(ids.tobytes()), bytearray(np.zeros(total, np.int32).tobytes()), bytearray(xyxy.tobytes()), {}, {},
         )  # fmt: skip
         with closing(file):
-            frames = frames_of(handed)
+            (frames,) = frames_of([handed])
             for place in range(0, len(frames), 60):
                 file.append(frames[place : place + 60], {1: _SERVED})
             file.finish()

@@ -65,7 +65,7 @@ def stored(seen: Sequence[Seen], session: str, *, tracked: bool = True, first: i
         bytearray(np.array(corners, np.float32).tobytes()),
         {}, {place: [*one.attributes] for place, one in enumerate(seen) if one.attributes},
     )  # fmt: skip
-    return frames_of(handed)
+    return frames_of([handed])[0]
 
 
 def write_seen(

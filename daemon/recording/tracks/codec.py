@@ -13,8 +13,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
-from operator import attrgetter
+from operator import attrgetter, sub
 from typing import Any, Final
 
 import msgspec
@@ -112,28 +111,25 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Block).decode
 
 
-def frames_of(handed: Handed) -> list[StoredFrame]:
-    """The frames of a batch."""
-    count = sum(handed.counts)
-    rows = np.zeros((count, _COLUMNS), np.int64)
-    xyxy = np.frombuffer(handed.xyxy, np.float32).reshape(-1, 4)
-    rows[:, _CORNERS] = np.rint(xyxy.astype(np.float64) * BOX_UNITS)
-    rows[:, _CONFIDENCE] = np.rint(np.frombuffer(handed.confidence, np.float32).astype(np.float64) * CONFIDENCE_UNITS)
-    rows[:, _CLASS] = np.frombuffer(handed.class_id, np.int32)
-    if handed.id:
-        rows[:, _ID] = np.frombuffer(handed.id, np.int64)
-        rows[:, _TRACK_CLASS] = np.frombuffer(handed.track_class, np.int32)
-        rows[:, _TRACK] = np.frombuffer(handed.track_xyxy, np.int32).reshape(-1, 4)
-        rows[rows[:, _ID] == 0, _TRACK_CLASS:] = 0
-    ends = [0, *accumulate(handed.counts)]
+def frames_of(batches: Sequence[Handed]) -> list[list[StoredFrame]]:
+    """The frames of each batch."""
+    rows = _rows_of(batches)
     tracks_before = [0, *np.cumsum(rows[:, _ID] != 0).tolist()]  # each row
-    found = []
-    for place, (info, index, tracked, (begin, end)) in enumerate(
-        zip(handed.frames, handed.indexes, handed.tracked, pairwise(ends))
-    ):
-        objects = tracks_before[end] - tracks_before[begin] if tracked else end - begin
-        news, attributes = handed.news.get(place), handed.attributes.get(place)
-        found.append(StoredFrame(info, handed.served, index, tracked, rows[begin:end], objects, news, attributes))
+    found, end = [], 0
+    for handed in batches:
+        frames = []
+        news_of, attributes_of, served = handed.news.get, handed.attributes.get, handed.served
+        for place, (info, index, tracked, count) in enumerate(
+            zip(handed.frames, handed.indexes, handed.tracked, handed.counts)
+        ):
+            begin, end = end, end + count
+            objects = tracks_before[end] - tracks_before[begin] if tracked else count
+            frames.append(
+                StoredFrame(
+                    info, served, index, tracked, rows[begin:end], objects, news_of(place), attributes_of(place)
+                )
+            )
+        found.append(frames)
     return found
 
 
@@ -146,15 +142,16 @@ def encode(frames: Sequence[StoredFrame]) -> bytes:
     sorted_rows = rows[order]
     sorted_id = sorted_rows[:, _ID]
     is_other = np.ones(len(rows), np.bool_)  # than the track before
-    is_other[1:] = sorted_id[1:] != sorted_id[:-1]
-    starts, ids = is_other | (sorted_id == 0), sorted_id[is_other]
+    np.not_equal(sorted_id[1:], sorted_id[:-1], out=is_other[1:])
+    starts, ids = is_other | (sorted_id == 0), sorted_id[is_other].tolist()
+    early = _early(starts)
     corners = _floats(sorted_rows[:, _TRACK])
     tracks, on_grid = _track_units(sorted_rows[:, _TRACK], corners)
     columns = np.empty((len(rows), _COLUMNS), np.int64)
     columns[order, 0] = np.cumsum(is_other) - 1
-    columns[:, 1:5] = _bent(tracks, starts)
+    columns[:, 1:5] = _stepped(_stepped(tracks, starts), early)
     columns[:, 5:9] = sorted_rows[:, _CORNERS] - _box_units(corners)
-    columns[:, 9] = _stepped(sorted_rows[:, _CONFIDENCE, None], starts)[:, 0]
+    columns[:, 9] = _stepped(sorted_rows[:, _CONFIDENCE], starts)
     columns[:, 10] = sorted_rows[:, _CLASS]
     columns[:, 11] = sorted_rows[:, _TRACK_CLASS] - sorted_rows[:, _CLASS] * (sorted_id > 0)
     head_starts = np.zeros(len(heads), np.bool_)
@@ -166,7 +163,7 @@ def encode(frames: Sequence[StoredFrame]) -> bytes:
         _Context(*first.context),  # type: ignore[arg-type]
         (len(heads), len(rows)),
         on_grid,
-        np.diff(ids, prepend=0).tolist(),
+        [*map(sub, ids, [0, *ids])],
         head_widths + widths,
         head_bytes + row_bytes,
         {place: frame.news for place, frame in enumerate(frames) if frame.news is not None},
@@ -190,6 +187,29 @@ def decode(data: bytes | memoryview, labels: Mapping[int, Served]) -> Iterator[S
         yield from _seen(block, served, heads, columns)
     except (zlib.error, msgspec.DecodeError, KeyError, ValueError, IndexError, OverflowError) as error:
         raise BlockError(f"it is no block of boxes: {error}") from error
+
+
+def _rows_of(batches: Sequence[Handed]) -> Integers:
+    """The boxes of all batches, one after the other."""
+    xyxy = np.frombuffer(b"".join([batch.xyxy for batch in batches]), np.float32).reshape(-1, 4)
+    confidence = np.frombuffer(b"".join([batch.confidence for batch in batches]), np.float32)
+    rows = np.empty((len(xyxy), _COLUMNS), np.int64)
+    rows[:, _CORNERS] = np.rint(xyxy.astype(np.float64) * BOX_UNITS)
+    rows[:, _CONFIDENCE] = np.rint(confidence.astype(np.float64) * CONFIDENCE_UNITS)
+    rows[:, _CLASS] = np.frombuffer(b"".join([batch.class_id for batch in batches]), np.int32)
+    own = [(batch.id, batch.track_class, batch.track_xyxy) if batch.id else _no_tracks(batch) for batch in batches]
+    id, track_class, track_xyxy = (b"".join(parts) for parts in zip(*own))
+    rows[:, _ID] = np.frombuffer(id, np.int64)
+    rows[:, _TRACK_CLASS] = np.frombuffer(track_class, np.int32)
+    rows[:, _TRACK] = np.frombuffer(track_xyxy, np.int32).reshape(-1, 4)
+    rows[rows[:, _ID] == 0, _TRACK_CLASS:] = 0
+    return rows
+
+
+def _no_tracks(batch: Handed) -> tuple[bytes, bytes, bytes]:
+    """Of a batch that was not tracked."""
+    count = sum(batch.counts)
+    return bytes(8 * count), bytes(4 * count), bytes(16 * count)
 
 
 def _heads_of(frames: Sequence[StoredFrame]) -> Integers:

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
 
-import msgspec
 import structlog
 
-from daemon.recording.records import LostRecord, PacketRecord, StreamRecord
+from daemon.recording.records import LostRecord, PacketRecord, Record, StreamRecord
 from daemon.recording.ring_layout import MAX_STATE_BYTES
 from daemon.recording.ring_reader import RingReader
 from daemon.recording.tracks.codec import frames_of
 from daemon.recording.tracks.placing import Origin, TrackPlacer
-from daemon.recording.tracks.records import Handed, Labels, decode_message
+from daemon.recording.tracks.records import Handed, Labels, ToTracks, decode_message
 from daemon.recording.tracks.tap import decode_labels
 
 log = structlog.get_logger(__name__)
 _MAX_RECORDS = 50_000  # that wait here; more wait in the ring
+_AT_ONCE = 200  # records: numbers of many boxes are converted as fast as those of a few
+
+
+class _Told(NamedTuple):
+    """A record.
+
+    Attributes:
+        boot: when it was handed over, BOOTTIME ns.
+        end: of it in the ring.
+        labels: of the models, as of then.
+    """
+
+    message: ToTracks
+    boot: int
+    end: int
+    labels: Labels
 
 
 class TrackIntake:
@@ -42,15 +59,10 @@ class TrackIntake:
         """Give what has come to the sources that it is of; what is of others goes."""
         if len(self._origins) > _MAX_RECORDS:
             return
-        for record in self._ring.read(self._at):
-            self._at = record.end
-            if isinstance(record, PacketRecord):
-                self._take(record, sources)
-            elif isinstance(record, StreamRecord):
-                self._table = record.stream.extradata
-                self._labels = decode_labels(self._table)
-            elif isinstance(record, LostRecord):
-                log.warning("boxes of pictures are not recorded: the store was too slow", batches=record.packets)
+        records = self._ring.read(self._at)
+        while some := [*islice(records, _AT_ONCE)]:
+            self._at = some[-1].end
+            self._give(self._told(some), sources)
 
     def commit(self) -> None:
         """Frames that are written, or belong to nothing, are not needed any more."""
@@ -64,15 +76,30 @@ class TrackIntake:
     def close(self) -> None:
         self._ring.close()
 
-    def _take(self, record: PacketRecord, sources: Mapping[str, TrackPlacer]) -> None:
-        message = decode_message(record.data)
-        origin = Origin(record.end, 0)
-        if isinstance(message, Handed):
-            if message.served not in self._labels:  # of a process before, and too many to remember
-                message = msgspec.structs.replace(message, frames=[])
-            for frame in frames_of(message):
-                if placer := sources.get(frame.info.source):
-                    placer.add(frame, record.boot, origin, self._labels)
-        elif placer := sources.get(message.source):
-            placer.add(message, record.boot, origin, self._labels)
-        self._origins.append(origin)
+    def _told(self, records: Iterable[Record]) -> Iterator[_Told]:
+        """What they say, without what nobody knows the labels of."""
+        for record in records:
+            if isinstance(record, PacketRecord):
+                message = decode_message(record.data)
+                if isinstance(message, Handed) and message.served not in self._labels:
+                    continue  # of a process before, and too many to remember
+                yield _Told(message, record.boot, record.end, self._labels)
+            elif isinstance(record, StreamRecord):
+                self._table = record.stream.extradata
+                self._labels = decode_labels(self._table)
+            elif isinstance(record, LostRecord):
+                log.warning("boxes of pictures are not recorded: the store was too slow", batches=record.packets)
+
+    def _give(self, told: Iterable[_Told], sources: Mapping[str, TrackPlacer]) -> None:
+        rows = [*told]
+        batches = [row.message for row in rows if isinstance(row.message, Handed)]
+        frames = iter(frames_of(batches) if batches else ())
+        for message, boot, end, labels in rows:
+            origin = Origin(end, 0)
+            if isinstance(message, Handed):
+                for frame in next(frames):
+                    if placer := sources.get(frame.info.source):
+                        placer.add(frame, boot, origin, labels)
+            elif placer := sources.get(message.source):
+                placer.add(message, boot, origin, labels)
+            self._origins.append(origin)

@@ -195,11 +195,12 @@ class TrackPlacer:
 
     def _place_for(self, frame: StoredFrame, boot: int) -> _Place | None:
         info = frame.info
+        pts = info.pts if self._same_stream else None
         for place in reversed(self._places):
-            if self._same_stream and info.pts is not None:
-                fits = place.session == info.session and place.begin_pts <= info.pts < place.end_pts
-            else:
+            if pts is None:
                 fits = place.begin <= info.captured_at < place.end
+            else:
+                fits = place.begin_pts <= pts < place.end_pts and place.session == info.session
             if fits and place.begin_boot <= boot:
                 return place
         return None
