@@ -190,7 +190,7 @@ def test_video_that_cannot_be_recorded_is_said(store: Store, clips: Path) -> Non
 def test_units_of_a_stream_with_start_codes_follow_their_lengths(
     packets: list[bytes], units: list[list[bytes]]
 ) -> None:
-    data, sizes = Sampling("h264", b"\0\0\0\1\x67").convert([*map(memoryview, packets)])
+    data, sizes = Sampling("h264", b"\0\0\0\1\x67").convert([memoryview(packet) for packet in packets])
     samples = [b"".join(len(unit).to_bytes(4, "big") + unit for unit in own) for own in units]
     assert data == b"".join(samples)
     assert sizes == [*map(len, samples)]
