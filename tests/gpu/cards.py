@@ -12,7 +12,8 @@ figures go to --out; a table with the verdicts comes last. Parts:
     beside            240 cameras on the first card, while 120 start on the last one
     storm             the same, while 30 cameras of another daemon break off every other second
 
-On one card the last three are of that card. `starts`, `beside` and `storm` need no model. --dry tries the command
+On one card the last three are of that card, and `beside` and `storm` have half as many cameras: its decoder has no room
+for more pictures. `starts`, `beside` and `storm` need no model. --dry tries the command
 without a GPU: recordings and models by the CPU, cameras over stand-ins of the driver, all of it small.
 """
 
@@ -144,7 +145,7 @@ class Cards:
     # --- cameras, without a model ------------------------------------------------------------------------------------
 
     def _starts(self) -> Iterator[Row]:
-        found = self._cameras("starts", "--starts", "--gpus", *map(str, self.gpus))
+        found = self._cameras("starts", self._sizes.live, "--starts", "--gpus", *map(str, self.gpus))
         seconds = max(row["up_s"] for row in found.values())
         lost = sum(row["lost_frames"] for row in found.values())
         limit = _START_S.get(len(self.gpus))
@@ -152,23 +153,29 @@ class Cards:
         yield None if limit is None else seconds <= limit, said + (f" (limit {limit:g} s)" if limit else "")
 
     def _beside(self) -> Iterator[Row]:
-        found = self._cameras("beside", *self._pair, "--turns", "1", "--more", str(self._sizes.more))
-        yield from _compared(found, "another starts, turn 1", f"{self._sizes.more} cameras start beside it")
+        cameras, more = self._fitting(self._sizes.live), self._fitting(self._sizes.more)
+        found = self._cameras("beside", cameras, *self._pair, "--turns", "1", "--more", str(more))
+        yield from _compared(found, "another starts, turn 1", f"{more} cameras start beside {cameras}")
 
     def _storm(self) -> Iterator[Row]:
-        storm = str(self._sizes.storm)
-        found = self._cameras("storm", *self._pair, "--turns", "0", "--storm", storm)
-        yield from _compared(found, f"{storm} connect again and again", f"{storm} cameras connect again and again")
+        cameras, storm = self._fitting(self._sizes.live), str(self._sizes.storm)
+        found = self._cameras("storm", cameras, *self._pair, "--turns", "0", "--storm", storm)
+        said = f"{storm} cameras connect again and again beside {cameras}"
+        yield from _compared(found, f"{storm} connect again and again", said)
+
+    def _fitting(self, cameras: int) -> int:
+        """So many that one card decodes those of both daemons, if there is only one."""
+        return cameras if len(self.gpus) > 1 else -(-cameras // 2)
 
     @property
     def _pair(self) -> tuple[str, ...]:
         """On the first card, and on the last."""
         return "--gpus", str(self.gpus[0]), str(self.gpus[-1])
 
-    def _cameras(self, name: str, *more: str) -> dict[str, dict[str, Any]]:
+    def _cameras(self, name: str, cameras: int, *more: str) -> dict[str, dict[str, Any]]:
         sizes, file = self._sizes, self._args.out / f"{name}.json"
         file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tests.gpu.beside", str(self._args.camera), "--cameras", str(sizes.live)]
+        command = [sys.executable, "-m", "tests.gpu.beside", str(self._args.camera), "--cameras", str(cameras)]
         command += ["--seconds", str(sizes.seconds), "--work", str(sizes.work), "--json", str(file), *more]
         command += ["--mps", "off"] if self._args.dry else []
         with file.with_suffix(".log").open("w") as log:
