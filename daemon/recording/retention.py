@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,6 +19,9 @@ from daemon.recording.scan import is_left
 from daemon.recording.store import TRACKS, VIDEO, NoFileError, Store, store_error
 
 log = structlog.get_logger(__name__)
+_OF_THE_STORE = (errno.EROFS, errno.ESTALE, errno.ENODEV, errno.ENOTCONN, errno.EMFILE, errno.ENFILE)
+_MOST_REFUSED = 16  # files in a row that cannot be deleted: it is the store, and not the files
+_TRIED_AGAIN_NS = 3_600_000_000_000
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +51,8 @@ class Retention:
     def __init__(self, store: Store, index: Index, rules: Rules) -> None:
         self._store, self._index, self._rules = store, index, rules
         self._locks = Locks(store)
+        self._refused: set[str] = set()  # ids of files that cannot be deleted: others go in their place
+        self._tried_again_at, self._refused_in_a_row = 0, 0
         self.deleted_files = self.deleted_bytes = 0
 
     def set_rules(self, rules: Rules) -> None:
@@ -100,6 +106,9 @@ class Retention:
             StoreError: the store cannot be used.
         """
         before = self.deleted_files
+        if not 0 <= self._tried_again_at - now <= _TRIED_AGAIN_NS:
+            self._tried_again_at = now + _TRIED_AGAIN_NS
+            self._refused.clear()
         sizes = self._index.sizes()
         for source, most in self._rules.max_source_bytes.items():
             left = limit - (self.deleted_files - before)
@@ -137,8 +146,12 @@ class Retention:
         return False
 
     def _delete(self, place: Place, locks: list[Lock]) -> None:
-        """Unless it is locked or being written."""
-        if _is_locked(place, locks):
+        """Unless it is locked or being written, or cannot be deleted.
+
+        Raises:
+            StoreError: nothing can be deleted.
+        """
+        if place.id in self._refused or _is_locked(place, locks):
             return
         try:
             with self._locks.held():
@@ -148,7 +161,9 @@ class Retention:
         except FileNotFoundError:
             is_long = False  # somebody else was faster
         except OSError as error:
-            raise store_error(place.path, error) from error
+            self._refuse(place, error)
+            return
+        self._refused_in_a_row = 0
         with suppress(StoreFullError):  # its row goes when there is room
             self._index.remove_file(place.id)
         self.deleted_files += 1
@@ -157,6 +172,17 @@ class Retention:
             wanted = {facts.previous for facts in self._index.files(place.source) if facts.previous}
             with suppress(OSError):
                 deleted.forget(self._store, place.source, wanted)
+
+    def _refuse(self, place: Place, error: OSError) -> None:
+        """One file must not end all recording: it may be immutable, or lie on a bad sector."""
+        self._refused_in_a_row += 1
+        if error.errno in _OF_THE_STORE or self._refused_in_a_row >= _MOST_REFUSED:
+            self._refused_in_a_row = 0
+            raise store_error(place.path, error) from error
+        self._refused.add(place.id)
+        log.warning(
+            "a recording cannot be deleted: others go in its place", recording=place.path, reason=error.strerror
+        )
 
     def _remove(self, place: Place) -> bool:
         """It is noted first, so that nobody takes it for stolen; on a full disk there is only then room for the note.
@@ -167,7 +193,15 @@ class Retention:
         is_noted = is_long = False
         with suppress(OSError):
             is_long, is_noted = deleted.note(self._store, place.source, place.id), True
-        self._unlink(place.path)
+        try:
+            self._unlink(place.path)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            if is_noted:
+                with suppress(OSError):
+                    deleted.forget(self._store, place.source, deleted.noted(self._store, place.source) - {place.id})
+            raise
         if not is_noted:
             with suppress(OSError):
                 is_long = deleted.note(self._store, place.source, place.id)

@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from daemon.recording import deleted
 from daemon.recording.boxes import BoxError
@@ -189,6 +191,41 @@ def test_the_oldest_goes_first_and_a_lock_stays(store: Store, index: Index, file
     assert retention.make_room(total)
     assert index.files() == []
     assert list((store.path / "door").iterdir()) == [store.path / "door" / "deleted.ids"]
+
+
+def test_what_cannot_be_deleted_ends_nothing(store: Store, index: Index, files: list[FileFacts]) -> None:
+    """As an immutable file, or one on a bad sector. It is told once, and tried again an hour later."""
+    in_its_place = store.path / files[0].path
+    in_its_place.rename(kept := store.path / "kept.mp4")
+    (in_its_place / "something").mkdir(parents=True)
+    total = sum(facts.size for facts in files)
+    retention = Retention(store, index, Rules(max_bytes=total, continuous_ns=DAY, events_ns=DAY))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
+    with capture_logs() as logged:
+        assert retention.make_room(10)
+        assert retention.make_room(files[1].size + 10)
+    assert [row["recording"] for row in logged] == [files[0].path]
+    assert [facts.id for facts in index.files()] == [files[number].id for number in (0, 3, 4)]
+    assert deleted.noted(store, "door") == {files[1].id, files[2].id}
+    (in_its_place / "something").rmdir()
+    in_its_place.rmdir()
+    kept.rename(in_its_place)
+    assert retention.make_room(files[1].size + files[2].size + 10)
+    assert retention.run(BEGIN + 3_600 * SECOND, ages=False) == 0
+    assert retention.make_room(total)
+    assert index.files() == []
+
+
+def test_where_nothing_can_be_deleted_it_is_the_store(store: Store, index: Index, clips: Path) -> None:
+    found = clip(clips, "h264")
+    for number in range(20):
+        facts = record(store, found, source=f"cam-{number}")
+        index.add_file(facts)
+        (store.path / facts.path).unlink()
+        (store.path / facts.path).mkdir()
+    retention = Retention(store, index, Rules(max_bytes=1, continuous_ns=DAY, events_ns=DAY))
+    with pytest.raises(StoreError, match="directory"):
+        retention.make_room(1)
 
 
 def test_age_counts_only_with_a_trusted_clock(store: Store, index: Index, files: list[FileFacts]) -> None:
