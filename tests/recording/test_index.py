@@ -13,8 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
 from daemon.recording import deleted
 from daemon.recording.boxes import BoxError
@@ -29,6 +27,7 @@ from daemon.recording.scan import scan
 from daemon.recording.store import MARKER, Store, folder_name
 from daemon.recording.timeline import Span
 from daemon.recording.verify import verify
+from tests.support.events import logged
 from tests.support.recorded import BEGIN, SECOND, append, begun, clip, groups, head_of, later, record
 
 DAY = 86_400 * SECOND
@@ -200,11 +199,10 @@ def test_what_cannot_be_deleted_ends_nothing(store: Store, index: Index, files: 
     (in_its_place / "something").mkdir(parents=True)
     total = sum(facts.size for facts in files)
     retention = Retention(store, index, Rules(max_bytes=total, continuous_ns=DAY, events_ns=DAY))
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
-    with capture_logs() as logged:
+    with logged() as lines:
         assert retention.make_room(10)
         assert retention.make_room(files[1].size + 10)
-    assert [row["recording"] for row in logged] == [files[0].path]
+    assert [row["recording"] for row in lines] == [files[0].path]
     assert [facts.id for facts in index.files()] == [files[number].id for number in (0, 3, 4)]
     assert deleted.noted(store, "door") == {files[1].id, files[2].id}
     (in_its_place / "something").rmdir()
