@@ -185,6 +185,9 @@ class Index(IndexReader):
     @contextmanager
     def waiting_once(self) -> Iterator[None]:
         """Within, nothing waits any more for another process that writes after the first has waited in vain."""
+        if self._waits_once:  # of a caller
+            yield
+            return
         self._waits_once, self._is_in_vain = True, False
         try:
             yield

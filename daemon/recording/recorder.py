@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from daemon.recording.clips import Claim, Clip
 from daemon.recording.errors import StoreError
 from daemon.recording.open_store import OpenStore, Troubles, open_store
 from daemon.recording.retention import Rules
-from daemon.recording.source_files import keep_books
+from daemon.recording.source_files import SourceFiles, keep_books
 from daemon.recording.source_recorder import Account, Settings, SourceRecorder
 from daemon.recording.tracks.intake import TrackIntake
 from daemon.recording.tracks.open_tracks import LeftTracks
@@ -59,6 +60,13 @@ class _Leaving(NamedTuple):
     at: int
 
 
+class _Left(NamedTuple):
+    """What a source has written that is recorded no more, up to a time, UTC ns; the index may not know it yet."""
+
+    files: SourceFiles
+    at: int
+
+
 class Recorder:
     """One thread uses it.
 
@@ -83,6 +91,7 @@ class Recorder:
         self._clock, self._boottime = clock, boottime
         self._sources: dict[str, SourceRecorder] = {}
         self._leaving: deque[_Leaving] = deque()
+        self._left: deque[_Left] = deque()
         self._to: OpenStore | None = None
         self._troubles = Troubles()
         self.trouble: StoreError | None = None
@@ -113,6 +122,7 @@ class Recorder:
         self._sources[source] = recorder
         if self._to is not None:
             try:
+                self._tell_left(self._to)  # of this source, too, which goes on from there
                 recorder.begin(self._to, self._clock.utc_ns())
                 self._to.retention.set_rules(self._rules)
             except StoreError as error:
@@ -212,14 +222,14 @@ class Recorder:
 
     def finish(self) -> None:
         """Write what is wanted, and close all files."""
-        for source in [*self._sources]:
-            self.forget(source, "daemon_down", "it was stopped")
-        while self._leaving:
-            self._give_up(self._leaving.popleft())
-        if self._tracks is not None:
-            self._tracks.commit()
-        if self._to is not None:
-            with self._to.index.waiting_once():
+        with nullcontext() if self._to is None else self._to.index.waiting_once():  # whatever the number of sources
+            for source in [*self._sources]:
+                self.forget(source, "daemon_down", "it was stopped")
+            while self._leaving:
+                self._give_up(self._leaving.popleft())
+            if self._tracks is not None:
+                self._tracks.commit()
+            if self._to is not None:
                 self._finish_tracks(self._to)
         self._close_store()
 
@@ -266,7 +276,21 @@ class Recorder:
         except LookoutError as error:
             log.warning(_LOST, source=source.source, reason=str(error))
         finally:
+            self._left.append(_Left(source.files, self._clock.utc_ns() + 1))
             source.close()
+        with suppress(StoreError):  # it is told in a later turn, or by the next one who opens the store
+            self._tell_left(to)
+
+    def _tell_left(self, to: OpenStore) -> None:
+        """Tell the index what it does not know of sources that have left.
+
+        Raises:
+            StoreError: it cannot be written now.
+        """
+        while self._left:
+            with to.index.waiting_once():
+                keep_books(to, [self._left[0].files], self._left[0].at)
+            self._left.popleft()
 
     def _give_up(self, leaving: _Leaving) -> None:
         """Its store does not come back, or too many wait for it."""
@@ -302,6 +326,7 @@ class Recorder:
             self.uuid = self._to.uuid
             while self._leaving:  # one after the other: a source may have left twice
                 self._finish(self._leaving.popleft(), self._to, begins=True)
+            self._tell_left(self._to)
             for source in self._sources.values():
                 source.begin(self._to, now)
         except StoreError as error:
@@ -312,6 +337,7 @@ class Recorder:
 
     def _keep_books(self, to: OpenStore, now: int, now_boot: int) -> None:
         to.follow_index()
+        self._tell_left(to)
         keep_books(to, [source.files for source in self._sources.values()], now)
         if self._absence is not None:
             note_absent(to, self._absence, self._sources, now)

@@ -216,7 +216,7 @@ class SourceRecorder:
         return list(self.clips.take_over(min(decided, now_boot - _SETTLED_NS)))
 
     def finish(self, to: OpenStore, now: int, cause: Cause, detail: str, at: int) -> list[Clip]:
-        """The last turn: write what is wanted, and close the file.
+        """The last turn: write what is wanted, and close the file. The index is not told: see `SourceFiles.untold`.
 
         Args:
             cause, detail: why nothing more is recorded.
@@ -237,7 +237,6 @@ class SourceRecorder:
             self.files.close(to, cause if cause in LASTING else "stopped")
             self.files.note(min(at, now), cause, detail)
             self._commit()
-            self.files.keep_books(to, now + 1)
         self.tracks.finish(to)
         return list(self.clips.take_over(None))
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
+from daemon.recording import index_reader
 from daemon.recording.absence import Absence
 from daemon.recording.causes import LASTING, Cause
+from daemon.recording.errors import StoreError
 from daemon.recording.index import Index, IndexReader
 from daemon.recording.reconcile import rebuild
 from daemon.recording.records import Gap
@@ -19,6 +22,7 @@ from daemon.recording.scan import scan
 from daemon.recording.store import Store
 from daemon.recording.timeline import Span
 from daemon.sources.bitstream import Bitstream
+from tests.recording.playback_rig import locked_index
 from tests.recording.rig import DAY, EVENTS, FPS, SECOND, Rig
 from tests.support.events import logged
 from tests.support.recorded import Clip, clip, units
@@ -259,6 +263,54 @@ def test_a_source_that_is_switched_off_later_is_off_since_then(tmp_path: Path, c
     rig.connect("bbbb")
     rig.send(5)
     rig.finish()
+    assert rig.shape() == [("recorded", 5.0), ("off", 20.0), ("recorded", 5.0)]
+
+
+def test_a_stop_waits_once_for_an_index_that_is_locked(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the number of sources: each has something to tell it."""
+    monkeypatch.setattr(index_reader, "_WAIT_S", 1.0)
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(3)
+    rings = [Ring(f"cam-{number}", rig.ring_bytes) for number in range(8)]
+    for number, ring in enumerate(rings):
+        rig.recorder.record(f"cam-{number}", rig.settings, ring.fd)
+    rig.recorder.turn()
+    with locked_index(rig.folder) as let_go:
+        began = monotonic()
+        with pytest.raises(StoreError), closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+            index.add_files([])
+        once = monotonic() - began
+        rig.recorder.finish()
+        assert monotonic() - began - once < 4 * once
+        let_go()
+    rig.start()  # who opens the store next reads what the index was not told
+    rig.finish()
+    assert rig.shape()[0] == ("recorded", 3.0)
+
+
+@pytest.mark.parametrize("until", ["it has left", "it comes again"])
+def test_what_a_source_has_left_is_told_once_the_index_can_be_written(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch, until: str
+) -> None:
+    """It may come again meanwhile."""
+    monkeypatch.setattr(index_reader, "_WAIT_S", 0.1)
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    with locked_index(rig.folder) as let_go:
+        with logged() as lines:
+            rig.recorder.forget("door", "off", "it was switched off")
+        if until == "it has left":
+            let_go()
+        rig.wait(20)
+        rig.begin_ring()
+        if until == "it comes again":
+            let_go()
+    rig.connect("bbbb")
+    rig.send(5)
+    rig.finish()
+    assert not [line for line in lines if "not recorded" in line["event"]]
     assert rig.shape() == [("recorded", 5.0), ("off", 20.0), ("recorded", 5.0)]
 
 
