@@ -61,7 +61,7 @@ class _Leaving(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """What a source has written that is recorded no more, up to a time, UTC ns; the index may not know it yet."""
+    """Files of a source that is recorded no more, up to a time, UTC ns. The index may not know them yet."""
 
     files: SourceFiles
     at: int

@@ -77,7 +77,7 @@ class TrackIntake:
         self._ring.close()
 
     def _told(self, records: Iterable[Record]) -> Iterator[_Told]:
-        """What they say, without what nobody knows the labels of."""
+        """The records that say something; those of models whose labels nobody knows are left out."""
         for record in records:
             if isinstance(record, PacketRecord):
                 message = decode_message(record.data)
