@@ -67,6 +67,13 @@ class _Left(NamedTuple):
     at: int
 
 
+class _Departed(NamedTuple):
+    """Sources that are recorded no more."""
+
+    leaving: deque[_Leaving]
+    left: deque[_Left]
+
+
 class Recorder:
     """One thread uses it.
 
@@ -90,8 +97,7 @@ class Recorder:
         self._place, self._instance, self._on_clip = place, instance, on_clip
         self._clock, self._boottime = clock, boottime
         self._sources: dict[str, SourceRecorder] = {}
-        self._leaving: deque[_Leaving] = deque()
-        self._left: deque[_Left] = deque()
+        self._departed = _Departed(deque(), deque())
         self._to: OpenStore | None = None
         self._troubles = Troubles()
         self.trouble: StoreError | None = None
@@ -225,8 +231,8 @@ class Recorder:
         with nullcontext() if self._to is None else self._to.index.waiting_once():  # whatever the number of sources
             for source in [*self._sources]:
                 self.forget(source, "daemon_down", "it was stopped")
-            while self._leaving:
-                self._give_up(self._leaving.popleft())
+            while self._departed.leaving:
+                self._give_up(self._departed.leaving.popleft())
             if self._tracks is not None:
                 self._tracks.commit()
             if self._to is not None:
@@ -255,9 +261,9 @@ class Recorder:
         if self._to is not None:
             self._finish(leaving, self._to)
             return
-        self._leaving.append(leaving)
-        if len(self._leaving) > _MAX_LEAVING:
-            self._give_up(self._leaving.popleft())
+        self._departed.leaving.append(leaving)
+        if len(self._departed.leaving) > _MAX_LEAVING:
+            self._give_up(self._departed.leaving.popleft())
 
     def _finish(self, leaving: _Leaving, to: OpenStore, *, begins: bool = False) -> None:
         """Write the rest of a source. Trouble with it is its own.
@@ -276,7 +282,7 @@ class Recorder:
         except LookoutError as error:
             log.warning(_LOST, source=source.source, reason=str(error))
         finally:
-            self._left.append(_Left(source.files, self._clock.utc_ns() + 1))
+            self._departed.left.append(_Left(source.files, self._clock.utc_ns() + 1))
             source.close()
         with suppress(StoreError):  # it is told in a later turn, or by the next one who opens the store
             self._tell_left(to)
@@ -287,10 +293,10 @@ class Recorder:
         Raises:
             StoreError: it cannot be written now.
         """
-        while self._left:
+        while left := self._departed.left:
             with to.index.waiting_once():
-                keep_books(to, [self._left[0].files], self._left[0].at)
-            self._left.popleft()
+                keep_books(to, [left[0].files], left[0].at)
+            left.popleft()
 
     def _give_up(self, leaving: _Leaving) -> None:
         """Its store does not come back, or too many wait for it."""
@@ -324,8 +330,8 @@ class Recorder:
                 place.path, self._rules, self._troubles, must_be_mount=place.must_be_mount, uuid=self.uuid
             )
             self.uuid = self._to.uuid
-            while self._leaving:  # one after the other: a source may have left twice
-                self._finish(self._leaving.popleft(), self._to, begins=True)
+            while self._departed.leaving:  # one after the other: a source may have left twice
+                self._finish(self._departed.leaving.popleft(), self._to, begins=True)
             self._tell_left(self._to)
             for source in self._sources.values():
                 source.begin(self._to, now)

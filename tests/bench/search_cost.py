@@ -25,8 +25,8 @@ from daemon.recording.search.answers import End
 from daemon.recording.search.asked import Asked, rule_from
 from daemon.recording.search.search import search
 from daemon.recording.store import Store
-from daemon.recording.tracks.codec import frames_of
 from daemon.recording.tracks.records import Handed, PackedNews, TrackingSettings, TracksHead
+from daemon.recording.tracks.stored_frames import frames_of
 from daemon.recording.tracks.track_file import TrackFile
 from detectors.detections import Detections, joined_bytes
 from lookout.messages import FrameClock, Model

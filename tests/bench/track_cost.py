@@ -23,8 +23,9 @@ from daemon.pipeline.outbox import Served
 from daemon.recording.records import PacketRecord
 from daemon.recording.ring import UNIT_BYTES, Ring, RingReader
 from daemon.recording.store import Store
-from daemon.recording.tracks.codec import StoredFrame, decode, encode, frames_of
+from daemon.recording.tracks.codec import decode, encode
 from daemon.recording.tracks.records import Handed, TracksHead, decode_message
+from daemon.recording.tracks.stored_frames import StoredFrame, frames_of
 from daemon.recording.tracks.tap import TrackTap
 from daemon.recording.tracks.track_file import TrackFile
 from detectors.detections import Detections

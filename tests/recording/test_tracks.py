@@ -46,6 +46,7 @@ from daemon.recording.tracks import codec
 from daemon.recording.tracks.activity import RECORD_BYTES, Activity, activity_at_end, packed
 from daemon.recording.tracks.open_tracks import LeftTracks, note_ended, note_open
 from daemon.recording.tracks.records import Handed, PackedNews, SeenFrame, StateChange, decode_message
+from daemon.recording.tracks.stored_frames import frames_of
 from daemon.recording.tracks.tap import TrackTap, decode_labels
 from daemon.recording.tracks.track_records import TracksError, read_tracks, tracks_head, tracks_path
 from daemon.recording.verify import verify
@@ -117,7 +118,7 @@ def test_boxes_come_back_as_they_were(frames: list[Any], on_grid: bool) -> None:
         {place: frame[6] for place, frame in enumerate(frames) if frame[6] is not None},
         {place: own for place, own in places.items() if any(own)},
     )  # fmt: skip
-    found = [*codec.decode(codec.encode(*codec.frames_of([handed])), {1: SERVED})]
+    found = [*codec.decode(codec.encode(*frames_of([handed])), {1: SERVED})]
     assert [one.frame for one in found] == infos
     assert [one.index for one in found] == handed.indexes
     begin = 0
@@ -666,7 +667,7 @@ def test_rules_give_the_same_events_live_and_of_the_past() -> None:
     with closing(RingReader(ring.fd)) as reader:
         for record in reader.read(0):
             if isinstance(record, PacketRecord):
-                stored += codec.frames_of([_handed(record)])[0]
+                stored += frames_of([_handed(record)])[0]
             else:
                 assert isinstance(record, StreamRecord)
                 assert decode_labels(record.stream.extradata) == {1: SERVED}

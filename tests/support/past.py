@@ -17,8 +17,8 @@ from daemon.recording.index import Index
 from daemon.recording.recording_file import RecordingFile
 from daemon.recording.records import FileFacts, FileHead, Gap, Sample
 from daemon.recording.store import Store
-from daemon.recording.tracks.codec import frames_of
 from daemon.recording.tracks.records import Handed, TracksHead
+from daemon.recording.tracks.stored_frames import frames_of
 from daemon.recording.tracks.track_file import TrackFile
 from lookout.messages import FrameClock, Model
 from tests.support.recorded import Clip, groups, later

@@ -12,8 +12,8 @@ from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.outbox import Served
 from daemon.recording.records import FileFacts
 from daemon.recording.store import Store
-from daemon.recording.tracks.codec import StoredFrame, frames_of
 from daemon.recording.tracks.records import Handed, TracksHead
+from daemon.recording.tracks.stored_frames import StoredFrame, frames_of
 from daemon.recording.tracks.track_file import TrackFile
 from lookout.messages import Attribute, FrameClock, Model
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter, sub
+from operator import sub
 from typing import Any, Final
 
 import msgspec
@@ -22,50 +22,31 @@ import numpy.typing as npt
 
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.outbox import Served
-from daemon.recording.tracks.records import Handed, PackedNews, SeenFrame, SeenTracks
+from daemon.recording.tracks.records import PackedNews, SeenFrame, SeenTracks
+from daemon.recording.tracks.stored_frames import (
+    BOX_UNITS,
+    CLASS,
+    COLUMNS,
+    CONFIDENCE,
+    CONFIDENCE_UNITS,
+    CORNERS,
+    ID,
+    TRACK,
+    TRACK_CLASS,
+    Integers,
+    OwnAttributes,
+    StoredFrame,
+)
 from lookout.messages import Attribute, FrameClock
 
 assert sys.byteorder == "little"  # noqa: S101 - arrays are written as they are in memory
 
-Integers = npt.NDArray[np.int64]
-Bits = npt.NDArray[np.uint64]
-_Own = dict[str, Attribute] | None
-BOX_UNITS: Final = 100.0  # in a pixel
-CONFIDENCE_UNITS: Final = 10_000.0
 GRID_UNITS: Final = 64.0
 _DEFLATE: Final = (1, zlib.DEFLATED, -15, 8, zlib.Z_RLE)  # the others take longer, and give no less
 _MAX_BYTES: Final = 64 << 20
 _MAX_ROWS: Final = 1 << 22
-# Columns of boxes: corners and confidence in units; of tracks the bits of the corners.
-_CORNERS, _CONFIDENCE, _CLASS, _ID, _TRACK_CLASS, _TRACK = slice(0, 4), 4, 5, 6, 7, slice(8, 12)
-_COLUMNS: Final = 12
 _FRAME_COLUMNS: Final = 7  # boxes; seq; index; pts; captured_ns; captured_at less that; flags
 _CORRUPT, _TRACKED = 1, 2
-
-
-class StoredFrame(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A frame on its way into a block.
-
-    Attributes:
-        served: number of the model's labels.
-        number: see `SeenFrame.index`.
-        rows: (n, 12), see above.
-        objects: as `SeenFrame.objects`.
-    """
-
-    info: FrameInfo
-    served: int
-    number: int
-    tracked: bool
-    rows: Integers
-    objects: int
-    news: PackedNews | None
-    attributes: list[_Own] | None
-
-    @property
-    def context(self) -> tuple[object, ...]:
-        """The same for all frames of a block."""
-        return self.served, *_common(self.info), self.info.pts is not None
 
 
 class _Context(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -106,31 +87,8 @@ class BlockError(ValueError):
     """Bytes are no block."""
 
 
-_common = attrgetter("session", "account", "width", "height", "pixel_aspect", "clock")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Block).decode
-
-
-def frames_of(batches: Sequence[Handed]) -> list[list[StoredFrame]]:
-    """The frames of each batch."""
-    rows = _rows_of(batches)
-    tracks_before = [0, *np.cumsum(rows[:, _ID] != 0).tolist()]  # each row
-    found, end = [], 0
-    for handed in batches:
-        frames = []
-        news_of, attributes_of, served = handed.news.get, handed.attributes.get, handed.served
-        for place, (info, index, tracked, count) in enumerate(
-            zip(handed.frames, handed.indexes, handed.tracked, handed.counts)
-        ):
-            begin, end = end, end + count
-            objects = tracks_before[end] - tracks_before[begin] if tracked else count
-            frames.append(
-                StoredFrame(
-                    info, served, index, tracked, rows[begin:end], objects, news_of(place), attributes_of(place)
-                )
-            )
-        found.append(frames)
-    return found
 
 
 def encode(frames: Sequence[StoredFrame]) -> bytes:
@@ -138,22 +96,22 @@ def encode(frames: Sequence[StoredFrame]) -> bytes:
     first = frames[0]
     rows = np.concatenate([frame.rows for frame in frames])
     heads = _heads_of(frames)
-    order = np.argsort(rows[:, _ID], kind="stable")
+    order = np.argsort(rows[:, ID], kind="stable")
     sorted_rows = rows[order]
-    sorted_id = sorted_rows[:, _ID]
+    sorted_id = sorted_rows[:, ID]
     is_other = np.ones(len(rows), np.bool_)  # than the track before
     np.not_equal(sorted_id[1:], sorted_id[:-1], out=is_other[1:])
     starts, ids = is_other | (sorted_id == 0), sorted_id[is_other].tolist()
     early = _early(starts)
-    corners = _floats(sorted_rows[:, _TRACK])
-    tracks, on_grid = _track_units(sorted_rows[:, _TRACK], corners)
-    columns = np.empty((len(rows), _COLUMNS), np.int64)
+    corners = _floats(sorted_rows[:, TRACK])
+    tracks, on_grid = _track_units(sorted_rows[:, TRACK], corners)
+    columns = np.empty((len(rows), COLUMNS), np.int64)
     columns[order, 0] = np.cumsum(is_other) - 1
     columns[:, 1:5] = _stepped(_stepped(tracks, starts), early)
-    columns[:, 5:9] = sorted_rows[:, _CORNERS] - _box_units(corners)
-    columns[:, 9] = _stepped(sorted_rows[:, _CONFIDENCE], starts)
-    columns[:, 10] = sorted_rows[:, _CLASS]
-    columns[:, 11] = sorted_rows[:, _TRACK_CLASS] - sorted_rows[:, _CLASS] * (sorted_id > 0)
+    columns[:, 5:9] = sorted_rows[:, CORNERS] - _box_units(corners)
+    columns[:, 9] = _stepped(sorted_rows[:, CONFIDENCE], starts)
+    columns[:, 10] = sorted_rows[:, CLASS]
+    columns[:, 11] = sorted_rows[:, TRACK_CLASS] - sorted_rows[:, CLASS] * (sorted_id > 0)
     head_starts = np.zeros(len(heads), np.bool_)
     head_starts[0] = True
     head_widths, head_bytes = _planes(_bent(heads, head_starts))
@@ -167,7 +125,7 @@ def encode(frames: Sequence[StoredFrame]) -> bytes:
         head_widths + widths,
         head_bytes + row_bytes,
         {place: frame.news for place, frame in enumerate(frames) if frame.news is not None},
-        _changed(frames, rows[:, _ID]),
+        _changed(frames, rows[:, ID]),
     )
     deflate = zlib.compressobj(*_DEFLATE)
     return deflate.compress(_encode(block)) + deflate.flush()
@@ -187,29 +145,6 @@ def decode(data: bytes | memoryview, labels: Mapping[int, Served]) -> Iterator[S
         yield from _seen(block, served, heads, columns)
     except (zlib.error, msgspec.DecodeError, KeyError, ValueError, IndexError, OverflowError) as error:
         raise BlockError(f"it is no block of boxes: {error}") from error
-
-
-def _rows_of(batches: Sequence[Handed]) -> Integers:
-    """The boxes of all batches, one after the other."""
-    xyxy = np.frombuffer(b"".join([batch.xyxy for batch in batches]), np.float32).reshape(-1, 4)
-    confidence = np.frombuffer(b"".join([batch.confidence for batch in batches]), np.float32)
-    rows = np.empty((len(xyxy), _COLUMNS), np.int64)
-    rows[:, _CORNERS] = np.rint(xyxy.astype(np.float64) * BOX_UNITS)
-    rows[:, _CONFIDENCE] = np.rint(confidence.astype(np.float64) * CONFIDENCE_UNITS)
-    rows[:, _CLASS] = np.frombuffer(b"".join([batch.class_id for batch in batches]), np.int32)
-    own = [(batch.id, batch.track_class, batch.track_xyxy) if batch.id else _no_tracks(batch) for batch in batches]
-    id, track_class, track_xyxy = (b"".join(parts) for parts in zip(*own))
-    rows[:, _ID] = np.frombuffer(id, np.int64)
-    rows[:, _TRACK_CLASS] = np.frombuffer(track_class, np.int32)
-    rows[:, _TRACK] = np.frombuffer(track_xyxy, np.int32).reshape(-1, 4)
-    rows[rows[:, _ID] == 0, _TRACK_CLASS:] = 0
-    return rows
-
-
-def _no_tracks(batch: Handed) -> tuple[bytes, bytes, bytes]:
-    """Of a batch that was not tracked."""
-    count = sum(batch.counts)
-    return bytes(8 * count), bytes(4 * count), bytes(16 * count)
 
 
 def _heads_of(frames: Sequence[StoredFrame]) -> Integers:
@@ -233,7 +168,7 @@ def _columns_of(block: _Block) -> tuple[Integers, Integers]:
     frames, boxes = block.counts
     if not (0 <= frames <= _MAX_ROWS and 0 <= boxes <= _MAX_ROWS):
         raise ValueError("it has more rows than are written")
-    if len(block.widths) != _FRAME_COLUMNS + _COLUMNS:
+    if len(block.widths) != _FRAME_COLUMNS + COLUMNS:
         raise ValueError("it has other columns")
     split = frames * sum(block.widths[:_FRAME_COLUMNS])
     heads = _from_planes(block.columns[:split], block.widths[:_FRAME_COLUMNS], frames)
@@ -382,13 +317,13 @@ def _ordered(bits: Integers) -> Integers:
 # --- attributes ------------------------------------------------------------------------------------------------------
 
 
-def _changed(frames: Sequence[StoredFrame], id: Integers) -> list[tuple[int, _Own]]:
+def _changed(frames: Sequence[StoredFrame], id: Integers) -> list[tuple[int, OwnAttributes]]:
     if all([frame.attributes is None for frame in frames]):  # noqa: C419 - a list costs less
         return []
-    rows: list[_Own] = []
+    rows: list[OwnAttributes] = []
     for frame in frames:
         rows += [None] * len(frame.rows) if frame.attributes is None else frame.attributes
-    last: dict[int, _Own] = {}
+    last: dict[int, OwnAttributes] = {}
     found = []
     for row, (track, own) in enumerate(zip(id.tolist(), rows)):
         if own != last.get(track):
@@ -398,12 +333,12 @@ def _changed(frames: Sequence[StoredFrame], id: Integers) -> list[tuple[int, _Ow
     return found
 
 
-def _known(changed: Sequence[tuple[int, _Own]], id: Integers) -> list[_Own] | None:
+def _known(changed: Sequence[tuple[int, OwnAttributes]], id: Integers) -> list[OwnAttributes] | None:
     """The attributes of each box; None if no box has some."""
     if not changed:
         return None
-    told, last = dict(changed), dict[int, _Own]()
-    found: list[_Own] = []
+    told, last = dict(changed), dict[int, OwnAttributes]()
+    found: list[OwnAttributes] = []
     for row, track in enumerate(id.tolist()):
         own = told[row] if row in told else last.get(track)
         if track:

@@ -12,9 +12,9 @@ import structlog
 from daemon.recording.records import LostRecord, PacketRecord, Record, StreamRecord
 from daemon.recording.ring_layout import MAX_STATE_BYTES
 from daemon.recording.ring_reader import RingReader
-from daemon.recording.tracks.codec import frames_of
 from daemon.recording.tracks.placing import Origin, TrackPlacer
 from daemon.recording.tracks.records import Handed, Labels, ToTracks, decode_message
+from daemon.recording.tracks.stored_frames import frames_of
 from daemon.recording.tracks.tap import decode_labels
 
 log = structlog.get_logger(__name__)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from daemon.recording.errors import StoreError, StoreFullError
-from daemon.recording.tracks.codec import StoredFrame
 from daemon.recording.tracks.open_tracks import note_ended, note_open
 from daemon.recording.tracks.records import Labels, StateChange, TrackingSettings, TracksHead
+from daemon.recording.tracks.stored_frames import StoredFrame
 from daemon.recording.tracks.track_file import Stored, TrackFile, TracksBusyError
 
 if TYPE_CHECKING:

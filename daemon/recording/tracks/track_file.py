@@ -17,8 +17,9 @@ from daemon.pipeline.outbox import Served
 from daemon.recording.scan import is_left
 from daemon.recording.store import NoFileError, Store, open_file, store_error
 from daemon.recording.tracks.activity import END, Activity, ActivityCount, activity_at_end, packed
-from daemon.recording.tracks.codec import BlockError, StoredFrame, encode
+from daemon.recording.tracks.codec import BlockError, encode
 from daemon.recording.tracks.records import Labels, SeenFrame, StateChange, TracksHead
+from daemon.recording.tracks.stored_frames import StoredFrame
 from daemon.recording.tracks.track_records import (
     BLOCK,
     HEAD,
