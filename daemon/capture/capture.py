@@ -186,6 +186,8 @@ class Capture:
 
     @property
     def _activity(self) -> str:
+        if self._tapped and self._tapped.awaits_decoder:
+            return "waiting for its decoder"
         return "reading" if self.format else "connecting"
 
     # --- one connection, step by step --------------------------------------------------------------------------------

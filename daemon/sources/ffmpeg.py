@@ -240,6 +240,10 @@ class AvReader:
             self._decode_ns += monotonic_ns() - begun
 
     @property
+    def awaits_decoder(self) -> bool:
+        return bool(self._held)
+
+    @property
     def can_wait(self) -> bool:
         return self._demuxer.live and not self._demuxer.has_datagrams
 

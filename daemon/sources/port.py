@@ -107,7 +107,14 @@ class PacketTap(Protocol):
 
 @runtime_checkable
 class PacketReader(Protocol):
-    """A reader of a source that has packets."""
+    """A reader of a source that has packets.
+
+    Attributes:
+        awaits_decoder: packets come, and wait until others have their decoders.
+    """
+
+    @property
+    def awaits_decoder(self) -> bool: ...
 
     def set_tap(self, tap: PacketTap | None) -> None:
         """Have a tap called with each packet, None for no tap; any thread may call it."""

@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
+from av.packet import Packet
 
 from daemon.capture.camera import CameraCapture, CameraThread, ThreadContext
 from daemon.capture.capture import Capture
@@ -29,7 +31,7 @@ from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource
-from daemon.sources.port import DecodeBudget, Picture, Skipped, Source
+from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Skipped, Source
 from detectors.port import HostImage
 from lookout.messages import FrameClock, State, VideoFormat
 from tests.support.clock import ManualClock
@@ -78,6 +80,7 @@ class ScriptedSource:
         self.on_load: Callable[[int], None] = lambda _: None
         self.format = VideoFormat("script", 6, 4, 10.0, "none")
         self.closed = 0
+        self.make_reader = ScriptedReader
 
     def open(self, budget: DecodeBudget | None = None) -> ScriptedReader:
         if not self._connections:
@@ -87,7 +90,7 @@ class ScriptedSource:
         self.on_open()
         if isinstance(connection, Exception):
             raise connection
-        return ScriptedReader(self, connection)
+        return self.make_reader(self, connection)
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,21 @@ class ScriptedReader:
     def close(self) -> None:
         self.on_close()
         self._source.closed += 1
+
+
+class PacketScriptedReader(ScriptedReader):
+    """Has packets, which wait for a decoder."""
+
+    awaits_decoder = True
+
+    def set_tap(self, tap: PacketTap | None) -> None:
+        """It gives none."""
+
+    def take_passed_over(self) -> Mapping[str, int]:
+        return {}
+
+    def describe(self, packet: Packet[Any]) -> PacketInfo:
+        raise AssertionError("it gives none")
 
 
 class Run:
@@ -337,16 +355,21 @@ def test_a_source_that_only_gives_errors_is_connected_anew(clock: ManualClock, l
     assert "in a row" in str(run.said[1][1])
 
 
-def test_a_connection_that_gives_nothing_is_stalled_and_says_where(clock: ManualClock) -> None:
+@pytest.mark.parametrize(
+    ("reader", "where"), [(ScriptedReader, "reading"), (PacketScriptedReader, "waiting for its decoder")]
+)
+def test_a_connection_that_gives_nothing_is_stalled_and_says_where(
+    clock: ManualClock, reader: type[ScriptedReader], where: str
+) -> None:
     """A library that does not come back must not look like a camera that is about to. It is left to itself: many may
     be waiting for the driver, and to begin anew would only make them wait longer."""
     source = ScriptedSource([Silence(20.0), Silence(11.0), Silence(1000.0), 0])
-    source.live = True
+    source.live, source.make_reader = True, reader
     run = Run(source, clock)
     assert not run.hung
     assert run.said[:3] == [
         ("connecting", None, None),
-        ("stalled", "no picture in 31 s: it is blocked while reading", None),
+        ("stalled", f"no picture in 31 s: it is blocked while {where}", None),
         ("up", None, None),
     ]
 

@@ -154,6 +154,8 @@ class _Reader(PacketReader):
                 return None
         return Picture(None, 0, lambda: HostImage(_PICTURE))
 
+    awaits_decoder = False
+
     def set_tap(self, tap: PacketTap | None) -> None:
         self._tap = tap
 
