@@ -25,8 +25,14 @@ class FrameSkipper:
 
     Lateness: the skipper drops a growing share of the non-reference pictures. Where these are too few it drops every
     picture up to the next key picture. Lateness alone is not enough: packets that a network held back come in a burst,
-    and are read fast; and a reader that had to wait for a packet has no backlog. So the source must be late for a while
+    and are read fast; and a reader that waits for packets has no backlog. So the source must be late for a while
     without waiting.
+
+    On a busy machine a read takes long although its packet has arrived: the thread waits for the GIL or a core. A few
+    such reads must not hide a backlog of seconds. So a source that is very late counts as waiting only if it waits for
+    half of the time. Skipping then shows whether there was a backlog: its packets come faster than the camera makes
+    them. If they come as fast as it makes them, the lateness is that of the camera or network, and is normal from then
+    on. Normal lateness does not shrink; a backlog does, as soon as there is time.
 
     `skip_ratio` (admission: the decoder is known to be too slow): non-reference pictures go first. Where these are too
     few, as with most cameras, the last pictures before each key picture go too: one gap, instead of lateness for all.
@@ -44,12 +50,18 @@ class FrameSkipper:
     VERY_LATE_NS: Final = 1_000_000_000
     VERY_LATE_FOR_NS: Final = 2_000_000_000  # continuously, before every picture up to a key picture is skipped
     WAITED_NS: Final = 10_000_000  # a shorter wait for a packet is a wait for the GIL
+    AGAIN_NS: Final = 10_000_000_000  # after a backlog a source is skipped again
+    AGAIN_FOR_NS: Final = 500_000_000  # if it is very late for so long
+    SHRUNK_NS: Final = 500_000_000  # normal lateness that shrinks by more was a backlog
 
     def __init__(self, stream: VideoStream, now: Callable[[], int] = monotonic_ns) -> None:
         context = stream.codec_context
         self._bitstream = Bitstream(context.name, context.extradata)
         self._now = now
         self._late, self._very_late, self._fresh = _Debounce(), _Debounce(), _Debounce()
+        self._waited = 0  # while very late, ns
+        self._normal = 0  # lateness that skipping does not end, ns
+        self._backlog_at: int | None = None  # when skipping found a backlog, ns
         self._is_active = False
         self._is_behind = False
         self._skip_cause: SkipCause | None = None  # why every picture up to a key picture is skipped
@@ -74,7 +86,7 @@ class FrameSkipper:
                 self._tail.end()
             return None
         self._is_active = True
-        self._update(0 if waited > self.WAITED_NS else late, self._now(), packet.pts)
+        self._update(late, waited, self._now(), packet.pts)
         if packet.size == 0:
             return None
         cause = self._cause(packet, skip_ratio)
@@ -103,25 +115,50 @@ class FrameSkipper:
 
     def _skips_key(self, pts: int | None) -> bool:
         """Whether to skip a key picture too: it is just as late, and the pictures after it have arrived already."""
-        return (
-            self._skip_cause == "late"
-            and self._backlog.shrinks(pts, self._updated)
-            and self._backlog.late > self.VERY_LATE_NS
-        )
+        if self._skip_cause != "late":
+            return False
+        found = self._backlog.judge(pts, self._updated)
+        if found == "backlog":
+            self._backlog_at = self._updated
+        elif found == "none" and self._had_backlog:
+            self._backlog_at = None  # a backlog has ended, or the machine was busy for a moment
+        elif found == "none":
+            self._normal = self._backlog.late
+        return found == "backlog" and self._backlog.late > self.VERY_LATE_NS
 
-    def _update(self, late: int, now: int, pts: int | None) -> None:
-        self._mean += (late - self._mean) * (1 - exp((self._updated - now) / self.MEAN_NS))
+    @property
+    def _had_backlog(self) -> bool:
+        """Whether skipping has found a backlog lately."""
+        return self._backlog_at is not None and self._updated - self._backlog_at < self.AGAIN_NS
+
+    def _update(self, late: int, waited: int, now: int, pts: int | None) -> None:
+        if late < self._normal - self.SHRUNK_NS:
+            self._normal = 0
+        unusual = late - self._normal
+        behind = 0 if waited > self.WAITED_NS else max(0, unusual)
+        self._mean += (behind - self._mean) * (1 - exp((self._updated - now) / self.MEAN_NS))
         self._updated = now
-        self._late.now(late >= self.LATE_NS, now)
-        self._very_late.now(late >= self.VERY_LATE_NS, now)
+        self._late.now(behind >= self.LATE_NS, now)
         self._fresh.now(self._mean <= self.SKIP_NONE_NS, now)
         if self._late.for_ns > self.LATE_FOR_NS:
             self._is_behind = True
         elif self._fresh.for_ns > self.FRESH_FOR_NS:
             self._is_behind = False
-        if self._very_late.for_ns > self.VERY_LATE_FOR_NS and not self._skip_cause:
+        if not self._skip_cause and self._update_very_late(unusual, waited, now):
             self._skip_cause = "late"
             self._backlog.begin(late, pts, now)
+
+    def _update_very_late(self, unusual: int, waited: int, now: int) -> bool:
+        """Whether the source has been very late for long enough, without waiting for packets half of the time."""
+        self._very_late.now(unusual >= self.VERY_LATE_NS, now)
+        for_ns = self._very_late.for_ns
+        self._waited = self._waited + waited if for_ns else 0
+        if for_ns <= (self.AGAIN_FOR_NS if self._had_backlog else self.VERY_LATE_FOR_NS):
+            return False
+        if self._waited > for_ns // 2:
+            self._very_late.end()
+            return False
+        return True
 
     def _is_disposable(self, packet: Packet[Any]) -> bool:
         """Whether no other picture refers to this one; updates the running share."""
@@ -184,6 +221,9 @@ class _Backlog:
         late: ns, of the last packet.
     """
 
+    _FASTER: Final = 1.5  # pace of packets that had arrived before, times that of the camera
+    _JITTER: Final = 0.2  # of packets that are waited for, in that pace
+
     def __init__(self, time_base: Fraction | None) -> None:
         self._tick = float(time_base or 0) * 1e9  # ns
         self.late, self._pts, self._then = 0, 0, 0
@@ -191,13 +231,16 @@ class _Backlog:
     def begin(self, late: int, pts: int | None, now: int) -> None:
         self.late, self._pts, self._then = late, pts or 0, now
 
-    def shrinks(self, pts: int | None, now: int) -> bool:
-        """Whether packets have come at least twice as fast as the camera made them since the last call."""
+    def judge(self, pts: int | None, now: int) -> Literal["backlog", "none", "unknown"]:
+        """Whether packets have come much faster than the camera made them since the last call: "backlog"; or as fast:
+        "none". Slower ones are those of a slow network, or of a reader that has no time even for this: "unknown"."""
         if pts is None:
-            return False
-        made, add = (pts - self._pts) * self._tick, now - self._then
-        self.late, self._pts, self._then = round(self.late + add - made), pts, now
-        return made > 2 * add
+            return "unknown"
+        made, took = (pts - self._pts) * self._tick, now - self._then
+        self.late, self._pts, self._then = max(0, round(self.late + took - made)), pts, now
+        if made > self._FASTER * took:
+            return "backlog"
+        return "none" if abs(made - took) < self._JITTER * took else "unknown"
 
 
 class _Debounce:

@@ -252,3 +252,141 @@ def test_where_there_are_none_everything_up_to_a_key_picture_is(camera: Source) 
     assert last % _RATE == 0
     assert all(rows[first:last])
     assert not any(rows[last:])
+
+
+class Live:
+    """A camera that sends a picture at its time, and a reader that has too little time for all of them, or enough.
+
+    Attributes:
+        seconds: of the camera, at the picture that is read next.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.seconds = source, 0.0
+        self._begun, self._late, self._number = source.clock.monotonic_ns(), 0.0, 0
+        self._is_left_out = False
+        self._step = (source.packets[1].pts or 0) - (source.packets[0].pts or 0)
+
+    def play(
+        self, seconds: float, *, decode_ms: float, read_ms: float = 1, skip_ms: float = 1, delay_s: float = 0.0
+    ) -> list[tuple[bool, float]]:
+        """For each picture of some seconds of the camera: whether it was left out, and how late the source was, s.
+
+        Args:
+            decode_ms: of a picture that is not left out.
+            read_ms, skip_ms: of a packet that has arrived, after one that was decoded, or left out.
+            delay_s: from the camera to this machine.
+        """
+        clock, rows, until = self.source.clock, list[tuple[bool, float]](), self.seconds + seconds
+        while self.seconds < until:
+            packet = self.source.packets[self._number % len(self.source.packets)]
+            packet.pts = self._number * self._step
+            waited = max((skip_ms if self._is_left_out else read_ms) / 1e3, self.seconds + delay_s - self._now)
+            clock.advance(waited)
+            budget = DecodeBudget(round(self._late * 1e9))
+            cause = self.source.skipper.skip_cause(packet, budget, round(waited * 1e9))
+            assert cause in (None, "late")
+            if not cause:
+                clock.advance(decode_ms / 1e3)
+                self._late = self._now - self.seconds
+            self._is_left_out = cause is not None
+            rows.append((self._is_left_out, self._late))
+            self._number, self.seconds = self._number + 1, self.seconds + 1 / _RATE
+        return rows
+
+    def play_until(self, *, left_out: bool, decode_ms: float, read_ms: float, skip_ms: float = 1) -> None:
+        """Up to a picture that is left out, or one that is not."""
+        end = self.seconds + 30
+        while self._is_left_out != left_out:
+            assert self.seconds < end
+            self.play(0.5 / _RATE, decode_ms=decode_ms, read_ms=read_ms, skip_ms=skip_ms)
+
+    @property
+    def _now(self) -> float:
+        return (self.source.clock.monotonic_ns() - self._begun) / 1e9
+
+
+def _groups(rows: list[tuple[bool, float]]) -> int:
+    """Gaps of pictures that were left out."""
+    return sum(row and not before for (before, _), (row, _) in zip([(False, 0.0), *rows], rows))
+
+
+def test_reads_that_are_slow_because_the_machine_is_busy_hide_no_backlog(camera: Source) -> None:
+    """Two thirds of the pictures can be decoded, and a packet that has arrived is read after 15 ms. What is late stays
+    bounded, and is fresh at once where there is time again."""
+    live = Live(camera)
+    live.play(10, decode_ms=20)
+    overload = live.play(120, decode_ms=90, read_ms=15)
+    assert max(late for _, late in overload[10 * _RATE :]) < 2.0
+    assert sum(not row for row, _ in overload) > 0.5 * len(overload)
+    after = live.play(10, decode_ms=20)
+    assert max(late for _, late in after[3 * _RATE :]) < 0.1
+    assert not any(row for row, _ in after[3 * _RATE :])
+
+
+@pytest.mark.parametrize("decode_ms", [20, 58])
+def test_a_network_that_has_become_slower_costs_a_group_of_pictures_at_most(camera: Source, decode_ms: float) -> None:
+    """Whether the reader waits for most of the time or hardly; so does a camera whose clock stood still."""
+    live = Live(camera)
+    live.play(10, decode_ms=decode_ms)
+    rows = live.play(120, decode_ms=decode_ms, delay_s=1.5)
+    assert _groups(rows) <= (0 if decode_ms < 30 else 1)
+    assert sum(row for row, _ in rows) <= _RATE
+
+
+@pytest.mark.parametrize("skip_ms", [66, 100])
+def test_a_moment_without_time_even_for_reading_is_no_slow_network(camera: Source, skip_ms: float) -> None:
+    """For one gap packets that have arrived are read no faster than the camera makes them, or slower."""
+    live = Live(camera)
+    live.play(20, decode_ms=90, read_ms=15)
+    live.play_until(left_out=False, decode_ms=90, read_ms=15)
+    live.play_until(left_out=True, decode_ms=90, read_ms=15)
+    live.play_until(left_out=False, decode_ms=90, read_ms=15, skip_ms=skip_ms)
+    overload = live.play(20, decode_ms=90, read_ms=15)
+    assert max(late for _, late in overload) < 2.4
+    assert max(late for _, late in overload[5 * _RATE :]) < 1.6
+
+
+def test_a_network_that_has_become_slower_after_a_backlog_costs_two_groups(camera: Source) -> None:
+    live = Live(camera)
+    live.play(10, decode_ms=58)
+    camera.clock.advance(6)
+    rows = live.play(60, decode_ms=58, delay_s=1.5)
+    assert rows[-1][1] == pytest.approx(1.5, abs=0.2)
+    assert _groups(rows) <= 2
+
+
+def test_lateness_that_is_usual_hides_none_that_comes_on_top(camera: Source) -> None:
+    live = Live(camera)
+    live.play(60, decode_ms=58, delay_s=0.0)
+    live.play(60, decode_ms=58, delay_s=1.5)
+    overload = live.play(60, decode_ms=100, delay_s=1.5)
+    assert max(late for _, late in overload[10 * _RATE :]) < 3.5
+
+
+@pytest.mark.parametrize("decode_ms", [10, 90])
+@pytest.mark.parametrize("stall_s", [1.0, 4.0, 10.0])
+def test_a_burst_after_a_pause_is_read_whole_where_there_is_time(
+    camera: Source, stall_s: float, decode_ms: float
+) -> None:
+    """Also some time after an overload."""
+    live = Live(camera)
+    live.play(20, decode_ms=decode_ms)
+    live.play(15, decode_ms=10)
+    camera.clock.advance(stall_s)
+    rows = live.play(stall_s + 20, decode_ms=10)
+    assert not any(row for row, _ in rows)
+    assert rows[-1][1] < 0.1
+
+
+def test_a_backlog_that_was_taken_for_usual_is_found_when_it_shrinks(camera: Source) -> None:
+    """While a busy machine reads packets no faster than the camera makes them, a backlog looks like a slow network.
+    Afterwards the reader is hardly faster than the camera: it would take minutes to catch up."""
+    live = Live(camera)
+    live.play(10, decode_ms=20)
+    camera.clock.advance(8)
+    rows = live.play(20, decode_ms=46, read_ms=20, skip_ms=66)
+    assert 0 < _groups(rows) <= 2
+    rows = live.play(60, decode_ms=62)
+    assert rows[0][1] > 5
+    assert max(late for _, late in rows[20 * _RATE :]) < 1.5
