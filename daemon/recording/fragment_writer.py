@@ -71,14 +71,14 @@ class FragmentWriter:
             end=end,
             pts=pts,
             duration=max(sample.pts + sample.duration for sample in samples) - pts,
-            media_bytes=len(beginning) + len(media),
+            media_bytes=len(beginning) + sum(sizes),
             before=self.chain,
             chain=b"",
         )
-        told = fragment_box(box, [beginning, media])
+        told = fragment_box(box, [beginning, *media])
         made = read_fragment(told)
         assert made is not None  # noqa: S101 - for types
-        return Written(made, [told, beginning, media])
+        return Written(made, [told, beginning, *media])
 
     def accept(self, written: Written) -> None:
         """The fragment is in the file."""

@@ -20,6 +20,7 @@ from daemon.recording.store import FILE_MODE, VIDEO, Store, folder_name, store_e
 
 _WRITE_OUT: Final = 2 << 20  # bytes after which the disk is asked to begin
 _SYNC_NS: Final = 10_000_000_000
+_MAX_PARTS: Final = 1024  # of one call of the system (IOV_MAX)
 _SYNC_FILE_RANGE_WRITE: Final = 2  # sync_file_range(2)
 _MAX_SAME: Final = 1000  # names that are tried
 _UNSAFE = re.compile(r"[^0-9A-Za-z_]")
@@ -184,7 +185,9 @@ class RecordingFile:
             if self._is_ragged:
                 self._cut()
             self._is_ragged = True
-            _write_all(self._file, parts, self.size)
+            at = self.size
+            for first in range(0, len(parts), _MAX_PARTS):
+                at = _write_all(self._file, parts[first : first + _MAX_PARTS], at)
             self._is_ragged = False
         except OSError as error:
             with suppress(OSError):
@@ -278,8 +281,9 @@ def _created(store: Store, head: FileHead) -> tuple[str, int]:
     raise StoreError(f"{store.path}/{source}/{day}: has {_MAX_SAME} files that begin at the same time")
 
 
-def _write_all(file: int, parts: list[Buffer], at: int) -> None:
-    """
+def _write_all(file: int, parts: list[Buffer], at: int) -> int:
+    """Returns the offset behind it.
+
     Raises:
         OSError: some of it may be there.
     """
@@ -289,6 +293,7 @@ def _write_all(file: int, parts: list[Buffer], at: int) -> None:
         at, left = at + done, left - done
         if left:  # the disk is full, or a signal came
             parts = _rest(parts, done)
+    return at
 
 
 def _rest(parts: list[Buffer], done: int) -> list[Buffer]:

@@ -12,6 +12,7 @@ import numpy as np
 from daemon.sources.bitstream import length_size
 
 _CODE_BYTES: Final = 3  # of a start code: 0, 0, 1
+_AT_ONCE: Final = 64 << 10  # bytes that are looked through: more leave the cache, and take fresh memory
 _LENGTH = Struct(">I").pack
 
 
@@ -25,19 +26,32 @@ class Sampling:
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._length = length_size(codec, extradata)
 
-    def convert(self, packets: Sequence[memoryview]) -> tuple[bytes, list[int]]:
-        """All samples: every unit, in order, once; and how many bytes each sample has."""
-        if self._length == 4:
-            return b"".join(packets), [*map(len, packets)]
-        pieces: list[bytes | memoryview] = []
-        sizes = []
-        for units in _by_lengths(packets, self._length) if self._length else _by_codes(packets):
-            size = 0
-            for unit in units:
-                pieces += (_LENGTH(len(unit)), unit)
-                size += 4 + len(unit)
-            sizes.append(size)
-        return b"".join(pieces), sizes
+    def convert(self, packets: Sequence[memoryview]) -> tuple[list[bytes], list[int]]:
+        """The bytes of all samples: every unit, in order, once; and how many bytes each sample has."""
+        parts: list[bytes] = []
+        sizes: list[int] = []
+        for some in _groups(packets):
+            if self._length == 4:
+                parts.append(b"".join(some))
+                sizes += map(len, some)
+                continue
+            pieces: list[bytes | memoryview] = []
+            for units in _by_lengths(some, self._length) if self._length else _by_codes(some):
+                for unit in units:
+                    pieces += (_LENGTH(len(unit)), unit)
+                sizes.append(4 * len(units) + sum(map(len, units)))
+            parts.append(b"".join(pieces))
+        return parts, sizes
+
+
+def _groups(packets: Sequence[memoryview]) -> Iterator[Sequence[memoryview]]:
+    """Packets that follow each other, of `_AT_ONCE` together or somewhat more."""
+    first = size = 0
+    for number, packet in enumerate(packets, 1):
+        size += len(packet)
+        if size >= _AT_ONCE or number == len(packets):
+            yield packets[first:number]
+            first, size = number, 0
 
 
 def _by_codes(packets: Sequence[memoryview]) -> Iterator[list[memoryview]]:
