@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -60,7 +60,7 @@ class _Leaving(NamedTuple):
     at: int
 
 
-class _Left(NamedTuple):
+class _Untold(NamedTuple):
     """Files of a source that is recorded no more, up to a time, UTC ns. The index may not know them yet."""
 
     files: SourceFiles
@@ -71,7 +71,7 @@ class _Departed(NamedTuple):
     """Sources that are recorded no more."""
 
     leaving: deque[_Leaving]
-    left: deque[_Left]
+    untold: deque[_Untold]
 
 
 class Recorder:
@@ -128,7 +128,7 @@ class Recorder:
         self._sources[source] = recorder
         if self._to is not None:
             try:
-                self._tell_left(self._to)  # of this source, too, which goes on from there
+                self._tell_departed(self._to)  # of this source, too, which goes on from there
                 recorder.begin(self._to, self._clock.utc_ns())
                 self._to.retention.set_rules(self._rules)
             except StoreError as error:
@@ -194,6 +194,7 @@ class Recorder:
             return
         try:
             with to.index.waiting_once():  # whatever the number of sources: their rings hold some seconds
+                self._tell_departed(to)  # before files of theirs are deleted
                 for source in due:
                     for clip in source.turn(to, now_boot):
                         self._on_clip(source, clip, True)
@@ -273,30 +274,31 @@ class Recorder:
         """
         source, cause, detail, at = leaving
         try:
-            if begins:
-                source.begin(to, self._clock.utc_ns())
-            source.take(self._boottime())
             with to.index.waiting_once():
-                for clip in source.finish(to, self._clock.utc_ns(), cause, detail, at):
-                    self._on_clip(source, clip, True)
+                if begins:
+                    source.begin(to, self._clock.utc_ns())
+                source.take(self._boottime())
+                try:
+                    for clip in source.finish(to, self._clock.utc_ns(), cause, detail, at):
+                        self._on_clip(source, clip, True)
+                finally:
+                    self._departed.untold.append(_Untold(source.files, self._clock.utc_ns() + 1))
+                    self._tell_departed(to)
         except LookoutError as error:
             log.warning(_LOST, source=source.source, reason=str(error))
         finally:
-            self._departed.left.append(_Left(source.files, self._clock.utc_ns() + 1))
             source.close()
-        with suppress(StoreError):  # it is told in a later turn, or by the next one who opens the store
-            self._tell_left(to)
 
-    def _tell_left(self, to: OpenStore) -> None:
-        """Tell the index what it does not know of sources that have left.
-
-        Raises:
-            StoreError: it cannot be written now.
-        """
-        while left := self._departed.left:
-            with to.index.waiting_once():
-                keep_books(to, [left[0].files], left[0].at)
-            left.popleft()
+    def _tell_departed(self, to: OpenStore) -> None:
+        """Tell the index what it does not know of sources that have left. What it cannot be told now it is in a later
+        turn, or by the next one who opens the store: nothing else waits for that."""
+        while untold := self._departed.untold:
+            try:
+                with to.index.waiting_once():
+                    keep_books(to, [untold[0].files], untold[0].at)
+            except StoreError:
+                return
+            untold.popleft()
 
     def _give_up(self, leaving: _Leaving) -> None:
         """Its store does not come back, or too many wait for it."""
@@ -330,11 +332,12 @@ class Recorder:
                 place.path, self._rules, self._troubles, must_be_mount=place.must_be_mount, uuid=self.uuid
             )
             self.uuid = self._to.uuid
-            while self._departed.leaving:  # one after the other: a source may have left twice
-                self._finish(self._departed.leaving.popleft(), self._to, begins=True)
-            self._tell_left(self._to)
-            for source in self._sources.values():
-                source.begin(self._to, now)
+            with self._to.index.waiting_once():
+                while self._departed.leaving:  # one after the other: a source may have left twice
+                    self._finish(self._departed.leaving.popleft(), self._to, begins=True)
+                self._tell_departed(self._to)
+                for source in self._sources.values():
+                    source.begin(self._to, now)
         except StoreError as error:
             self._fail(error)
             self._close_store()
@@ -343,7 +346,6 @@ class Recorder:
 
     def _keep_books(self, to: OpenStore, now: int, now_boot: int) -> None:
         to.follow_index()
-        self._tell_left(to)
         keep_books(to, [source.files for source in self._sources.values()], now)
         if self._absence is not None:
             note_absent(to, self._absence, self._sources, now)

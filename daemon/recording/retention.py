@@ -19,8 +19,9 @@ from daemon.recording.scan import is_left
 from daemon.recording.store import TRACKS, VIDEO, NoFileError, Store, store_error
 
 log = structlog.get_logger(__name__)
-_OF_THE_STORE = (errno.EROFS, errno.ESTALE, errno.ENODEV, errno.ENOTCONN, errno.EMFILE, errno.ENFILE)
-_MOST_REFUSED = 16  # files in a row that cannot be deleted: it is the store, and not the files
+_OF_THE_FILE = (errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EBUSY, errno.EINVAL)  # it is immutable, or no file
+_MOST_UNREADABLE = 16  # files in a row: it is the disk, and not some bad sectors
+_MOST_TOLD = 16  # in an hour
 _TRIED_AGAIN_NS = 3_600_000_000_000
 
 
@@ -52,7 +53,8 @@ class Retention:
         self._store, self._index, self._rules = store, index, rules
         self._locks = Locks(store)
         self._refused: set[str] = set()  # ids of files that cannot be deleted: others go in their place
-        self._tried_again_at, self._refused_in_a_row = 0, 0
+        self._unreadable: list[str] = []  # those of them in a row that the disk refused
+        self._tried_again_at = 0
         self.deleted_files = self.deleted_bytes = 0
 
     def set_rules(self, rules: Rules) -> None:
@@ -109,6 +111,7 @@ class Retention:
         if not 0 <= self._tried_again_at - now <= _TRIED_AGAIN_NS:
             self._tried_again_at = now + _TRIED_AGAIN_NS
             self._refused.clear()
+            self._unreadable.clear()
         sizes = self._index.sizes()
         for source, most in self._rules.max_source_bytes.items():
             left = limit - (self.deleted_files - before)
@@ -163,7 +166,7 @@ class Retention:
         except OSError as error:
             self._refuse(place, error)
             return
-        self._refused_in_a_row = 0
+        self._unreadable.clear()
         with suppress(StoreFullError):  # its row goes when there is room
             self._index.remove_file(place.id)
         self.deleted_files += 1
@@ -174,15 +177,22 @@ class Retention:
                 deleted.forget(self._store, place.source, wanted)
 
     def _refuse(self, place: Place, error: OSError) -> None:
-        """One file must not end all recording: it may be immutable, or lie on a bad sector."""
-        self._refused_in_a_row += 1
-        if error.errno in _OF_THE_STORE or self._refused_in_a_row >= _MOST_REFUSED:
-            self._refused_in_a_row = 0
-            raise store_error(place.path, error) from error
+        """One file must not end all recording.
+
+        Raises:
+            StoreError: it is the store that refuses.
+        """
         self._refused.add(place.id)
-        log.warning(
-            "a recording cannot be deleted: others go in its place", recording=place.path, reason=error.strerror
-        )
+        if error.errno not in _OF_THE_FILE:
+            self._unreadable.append(place.id)
+            if error.errno != errno.EIO or len(self._unreadable) >= _MOST_UNREADABLE:
+                self._refused -= {*self._unreadable}
+                self._unreadable.clear()
+                raise store_error(place.path, error) from error
+        if len(self._refused) <= _MOST_TOLD:
+            log.warning(
+                "a recording cannot be deleted: others go in its place", recording=place.path, reason=error.strerror
+            )
 
     def _remove(self, place: Place) -> bool:
         """It is noted first, so that nobody takes it for stolen; on a full disk there is only then room for the note.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -193,37 +194,50 @@ def test_the_oldest_goes_first_and_a_lock_stays(store: Store, index: Index, file
 
 
 def test_what_cannot_be_deleted_ends_nothing(store: Store, index: Index, files: list[FileFacts]) -> None:
-    """As an immutable file, or one on a bad sector. It is told once, and tried again an hour later."""
+    """As an immutable file. It is told once, is not noted as deleted, and is tried again an hour later."""
     in_its_place = store.path / files[0].path
     in_its_place.rename(kept := store.path / "kept.mp4")
-    (in_its_place / "something").mkdir(parents=True)
+    in_its_place.mkdir()
     total = sum(facts.size for facts in files)
     retention = Retention(store, index, Rules(max_bytes=total, continuous_ns=DAY, events_ns=DAY))
+    assert retention.run(BEGIN, ages=False) == 0
     with logged() as lines:
         assert retention.make_room(10)
         assert retention.make_room(files[1].size + 10)
     assert [row["recording"] for row in lines] == [files[0].path]
     assert [facts.id for facts in index.files()] == [files[number].id for number in (0, 3, 4)]
     assert deleted.noted(store, "door") == {files[1].id, files[2].id}
-    (in_its_place / "something").rmdir()
     in_its_place.rmdir()
     kept.rename(in_its_place)
-    assert retention.make_room(files[1].size + files[2].size + 10)
-    assert retention.run(BEGIN + 3_600 * SECOND, ages=False) == 0
-    assert retention.make_room(total)
-    assert index.files() == []
+    for minutes, left in ((59, (0, 4)), (61, (4,))):
+        retention.run(BEGIN + minutes * 60 * SECOND, ages=False)
+        assert retention.make_room(total - sum(facts.size for facts in index.files()) + 10)
+        assert [facts.id for facts in index.files()] == [files[number].id for number in left]
 
 
-def test_where_nothing_can_be_deleted_it_is_the_store(store: Store, index: Index, clips: Path) -> None:
+def test_a_disk_that_fails_for_a_while_keeps_the_order(
+    store: Store, index: Index, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing newer goes for what could be deleted a moment later."""
     found = clip(clips, "h264")
-    for number in range(20):
-        facts = record(store, found, source=f"cam-{number}")
-        index.add_file(facts)
-        (store.path / facts.path).unlink()
-        (store.path / facts.path).mkdir()
-    retention = Retention(store, index, Rules(max_bytes=1, continuous_ns=DAY, events_ns=DAY))
-    with pytest.raises(StoreError, match="directory"):
-        retention.make_room(1)
+    facts = [record(store, found, source=f"cam-{number:02}") for number in range(40)]
+    for row in facts:
+        index.add_file(row)
+    retention = Retention(
+        store, index, Rules(max_bytes=sum(row.size for row in facts), continuous_ns=DAY, events_ns=DAY)
+    )
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "unlink", _refusing)
+        for _ in range(3):
+            with pytest.raises(StoreError, match="Input/output"):
+                retention.make_room(10)
+    oldest = next(iter(index.oldest())).id
+    assert retention.make_room(10)
+    assert oldest not in {row.id for row in index.files()}
+
+
+def _refusing(path: str, **_: object) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
 
 def test_age_counts_only_with_a_trusted_clock(store: Store, index: Index, files: list[FileFacts]) -> None:

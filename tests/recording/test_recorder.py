@@ -315,6 +315,26 @@ def test_what_a_source_has_left_is_told_once_the_index_can_be_written(
     assert rig.shape() == [("recorded", 5.0), ("off", 20.0), ("recorded", 5.0)]
 
 
+def test_others_are_recorded_while_the_index_cannot_be_told_of_one_that_left(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another one is added."""
+    monkeypatch.setattr(index_reader, "_WAIT_S", 0.1)
+    rig = Rig(tmp_path / "store", camera)
+    rings = [Ring(name, rig.ring_bytes) for name in ("other", "new")]
+    rig.recorder.record("other", rig.settings, rings[0].fd)
+    rig.send(5)
+    with locked_index(rig.folder):
+        rig.recorder.forget("other", "off", "it was switched off")
+        before = rig.account.written
+        rig.send(20)
+        assert rig.account.written > before + 15 * FPS
+    rig.recorder.record("new", rig.settings, rings[1].fd)
+    rig.send(5)
+    rig.finish()
+    assert rig.shape() == [("recorded", 30.0)]
+
+
 def test_a_clip_has_what_was_written_before_its_event_came(tmp_path: Path, camera: Clip) -> None:
     """Also where a recorder is killed in between."""
     rig = Rig(tmp_path / "store", camera)
