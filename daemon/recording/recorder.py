@@ -290,8 +290,10 @@ class Recorder:
             source.close()
 
     def _tell_departed(self, to: OpenStore) -> None:
-        """Tell the index what it does not know of sources that have left. What it cannot be told now it is in a later
-        turn, or by the next one who opens the store: nothing else waits for that."""
+        """Tell the index what it does not know of sources that have left.
+
+        Where it cannot be written now, a later turn tells it, or the next one who opens the store. Nothing else waits.
+        """
         while untold := self._departed.untold:
             try:
                 with to.index.waiting_once():

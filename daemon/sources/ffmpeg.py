@@ -241,7 +241,7 @@ class AvReader:
 
     @property
     def awaits_decoder(self) -> bool:
-        return bool(self._held)
+        return bool(self._held) and not self._held.is_due
 
     @property
     def can_wait(self) -> bool:

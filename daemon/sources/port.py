@@ -110,7 +110,7 @@ class PacketReader(Protocol):
     """A reader of a source that has packets.
 
     Attributes:
-        awaits_decoder: packets come, and wait until others have their decoders.
+        awaits_decoder: packets that have come wait until others have their decoders.
     """
 
     @property

@@ -221,24 +221,24 @@ class _Backlog:
         late: ns, of the last packet.
     """
 
-    _FASTER: Final = 1.5  # pace of packets that had arrived before, times that of the camera
-    _JITTER: Final = 0.2  # of packets that are waited for, in that pace
+    _JITTER: Final = 0.2  # of packets that are waited for, in the pace of the camera; faster ones had arrived before
 
     def __init__(self, time_base: Fraction | None) -> None:
         self._tick = float(time_base or 0) * 1e9  # ns
-        self.late, self._pts, self._then = 0, 0, 0
+        self.late, self._then = 0, 0
+        self._pts: int | None = None
 
     def begin(self, late: int, pts: int | None, now: int) -> None:
-        self.late, self._pts, self._then = late, pts or 0, now
+        self.late, self._pts, self._then = late, pts, now
 
     def judge(self, pts: int | None, now: int) -> Literal["backlog", "none", "unknown"]:
-        """Whether packets have come much faster than the camera made them since the last call: "backlog"; or as fast:
+        """Whether packets have come faster than the camera made them since the last call: "backlog"; or as fast:
         "none". Slower ones are those of a slow network, or of a reader that has no time even for this: "unknown"."""
-        if pts is None:
+        if pts is None or self._pts is None:
             return "unknown"
         made, took = (pts - self._pts) * self._tick, now - self._then
         self.late, self._pts, self._then = max(0, round(self.late + took - made)), pts, now
-        if made > self._FASTER * took:
+        if made > (1 + self._JITTER) * took:
             return "backlog"
         return "none" if abs(made - took) < self._JITTER * took else "unknown"
 

@@ -24,6 +24,7 @@ from daemon.recording.records import PacketRecord
 from daemon.recording.ring import UNIT_BYTES, Ring, RingReader
 from daemon.recording.store import Store
 from daemon.recording.tracks.codec import decode, encode
+from daemon.recording.tracks.intake import AT_ONCE
 from daemon.recording.tracks.records import Handed, TracksHead, decode_message
 from daemon.recording.tracks.stored_frames import StoredFrame, frames_of
 from daemon.recording.tracks.tap import TrackTap
@@ -37,7 +38,6 @@ _SETTINGS = TrackSettings(0.1, 0.25, 0.25, 1_000_000_000, 3_000_000_000, 3)
 SERVED = Served(Model("none", "0" * 12, "none", "none"), ("object",))
 _CLOCK, _PICTURE = FrameClock("arrival"), HostImage(np.zeros((1, 1, 3), np.uint8))
 _BLOCK = 60  # frames
-_BATCHES = 50  # of a turn
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,14 @@ def _hand(tap: TrackTap, options: TracksOptions) -> tuple[float, int]:
 
 
 def _take(reader: RingReader, taken: list[StoredFrame]) -> None:
-    batches = []
+    told = []
     for record in reader.read(0):
         if isinstance(record, PacketRecord):
             message = decode_message(record.data)
             assert isinstance(message, Handed)
-            batches.append(message)
-    for first in range(0, len(batches), _BATCHES):
-        for frames in frames_of(batches[first : first + _BATCHES]):
+            told.append(message)
+    for first in range(0, len(told), AT_ONCE):
+        for frames in frames_of(told[first : first + AT_ONCE]):
             taken += frames
 
 

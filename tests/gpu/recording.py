@@ -179,7 +179,7 @@ def _row(args: argparse.Namespace, daemon: psutil.Process, endpoint: str, name: 
 def _tell_store(store: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "daemon", "recordings", "list", "--store", str(store / "s"), "--json"],
-        check=False, capture_output=True, text=True,
+        check=True, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     rows = json.loads(done.stdout)
     seconds, size = (sum(row[name] for row in rows) for name in ("recorded", "bytes"))

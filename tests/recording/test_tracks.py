@@ -118,7 +118,12 @@ def test_boxes_come_back_as_they_were(frames: list[Any], on_grid: bool) -> None:
         {place: frame[6] for place, frame in enumerate(frames) if frame[6] is not None},
         {place: own for place, own in places.items() if any(own)},
     )  # fmt: skip
-    found = [*codec.decode(codec.encode(*frames_of([handed])), {1: SERVED})]
+    untracked = msgspec.structs.replace(
+        handed, tracked=[False] * len(frames), id=bytearray(), track_class=bytearray(), track_xyxy=bytearray()
+    )
+    others, own_frames = frames_of([untracked, handed])  # batches are converted together
+    assert [frame.rows[:, :6].tolist() for frame in others] == [frame.rows[:, :6].tolist() for frame in own_frames]
+    found = [*codec.decode(codec.encode(own_frames), {1: SERVED})]
     assert [one.frame for one in found] == infos
     assert [one.index for one in found] == handed.indexes
     begin = 0

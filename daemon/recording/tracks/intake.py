@@ -19,7 +19,8 @@ from daemon.recording.tracks.tap import decode_labels
 
 log = structlog.get_logger(__name__)
 _MAX_RECORDS = 50_000  # that wait here; more wait in the ring
-_AT_ONCE = 200  # records: numbers of many boxes are converted as fast as those of a few
+AT_ONCE = 200
+"""Records whose boxes are converted together: numbers of many take as long as those of a few."""
 
 
 class _Told(NamedTuple):
@@ -60,7 +61,7 @@ class TrackIntake:
         if len(self._origins) > _MAX_RECORDS:
             return
         records = self._ring.read(self._at)
-        while some := [*islice(records, _AT_ONCE)]:
+        while some := [*islice(records, AT_ONCE)]:
             self._at = some[-1].end
             self._give(self._told(some), sources)
 

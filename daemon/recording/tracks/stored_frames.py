@@ -61,12 +61,9 @@ def frames_of(batches: Sequence[Handed]) -> list[list[StoredFrame]]:
             zip(handed.frames, handed.indexes, handed.tracked, handed.counts)
         ):
             begin, end = end, end + count
+            own = rows[begin:end].copy()  # a frame that waits must not keep the boxes of all
             objects = tracks_before[end] - tracks_before[begin] if tracked else count
-            frames.append(
-                StoredFrame(
-                    info, served, index, tracked, rows[begin:end], objects, news_of(place), attributes_of(place)
-                )
-            )
+            frames.append(StoredFrame(info, served, index, tracked, own, objects, news_of(place), attributes_of(place)))
         found.append(frames)
     return found
 
