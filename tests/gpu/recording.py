@@ -5,13 +5,15 @@
 
 Cameras are MPEG-TS over TCP from processes of this machine, whose CPU is not counted. They send a clip with a key
 picture a second; HEVC of 2 and 4 Mbit/s has 8 and 17 kB a picture. Without --model detection is a stand-in that copies
-each picture on the GPU and tells one box, so that no TensorRT is needed. On a CPU: --backend fake --cameras 4.
+each picture on the GPU and tells one box, so that no TensorRT is needed. Without a GPU: `--dry --cameras 24` over
+stand-ins of the driver, which decode nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -34,10 +36,12 @@ from daemon.seams import Seams
 from lookout.client import Subscriber
 from lookout.messages import Metrics
 from tests.gpu.beside import CAMERAS_PER_PROCESS, WORK_BYTES, GpuStandIn, cameras
+from tests.support.driver import built
 from tests.support.ports import free_port
 
 _WARM_UP_S = 20.0
 _START_S = 90.0
+_DRY_WORK_BYTES = 1_000_000
 
 
 def main() -> int:
@@ -57,10 +61,20 @@ def main() -> int:
     parser.add_argument(
         "--work", type=int, default=WORK_BYTES, help="bytes that a batch copies ten times, without a model"
     )
+    parser.add_argument("--dry", action="store_true")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         return _serve(args.clip, None if args.model or args.backend else args.work)
+    with tempfile.TemporaryDirectory() as folder:
+        if args.dry:
+            libraries = str(built(Path(folder), "cuda", "nvcuvid"))
+            os.environ.update(LD_LIBRARY_PATH=libraries, LOOKOUT_HOST_FOLDER=folder)
+            args.work = _DRY_WORK_BYTES
+        return _measure_all(args)
+
+
+def _measure_all(args: argparse.Namespace) -> int:
     sys.stdout.write(f"{'':>10} {'frames/s':>9} {'lost':>6} {'p99 ms':>7} {'CPU ms':>7}  % of a core\n")
     for turn in range(args.turns):
         for records in (False, True) if turn % 2 == 0 else (True, False):
