@@ -292,7 +292,8 @@ class Recorder:
     def _tell_departed(self, to: OpenStore) -> None:
         """Tell the index what it does not know of sources that have left.
 
-        Where it cannot be written now, a later turn tells it, or the next one who opens the store. Nothing else waits.
+        Where it cannot be written now, a later turn tells it, or the next one who opens the store. Others are recorded
+        meanwhile; each of their turns waits for the index once.
         """
         while untold := self._departed.untold:
             try:

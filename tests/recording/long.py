@@ -137,7 +137,9 @@ class Trouble:
                 raise RuntimeError(f"the daemon has ended: {code}")
             self.begin_one()
             self.wait(self.chance.uniform(0.2, 6))
-            self.progress.worked_s += -before + (before := monotonic())
+            now = monotonic()
+            self.progress.worked_s += now - before
+            before = now
             self.progress.write()
 
     def put_right(self) -> None:
