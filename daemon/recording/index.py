@@ -1,6 +1,6 @@
 """The index of a store: what its files say of themselves, to be found quickly. SQLite; one writer, many readers.
 
-It is made anew from the files whenever it is lost (`reconcile.py`), so nothing here is the only copy of anything.
+It is made anew from the files whenever it is lost (`reconcile.py`), and has from `open_gaps.py` what these cannot say.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 
 from daemon.recording.errors import StoreError
 from daemon.recording.index_reader import NAME, Claim, IndexReader, Place, connect, is_damage, sqlite_translated
+from daemon.recording.open_gaps import OpenGap, saved_gaps
 from daemon.recording.records import FileFacts, Gap
 from daemon.recording.store import FILE_MODE, TRACKS, VIDEO, Store, give, open_file, translated
 
@@ -66,6 +67,7 @@ _PUT_FILE = (
     " path = excluded.path, facts = excluded.facts"
 )
 _PUT_GAP = "INSERT OR REPLACE INTO gaps (file, begin, end, cause, detail, source) VALUES (?, ?, ?, ?, ?, ?)"
+_PUT_OPEN_GAP = "INSERT OR REPLACE INTO open_gaps VALUES (?, ?, ?, ?, ?)"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -146,8 +148,7 @@ class Index(IndexReader):
                     db.execute("DELETE FROM open_gaps WHERE source = ? AND begin = ?", (source, gap.begin))
             for gap in gaps:
                 if gap not in known:
-                    row = source, gap.begin, gap.end, gap.cause, gap.detail
-                    db.execute("INSERT OR REPLACE INTO open_gaps VALUES (?, ?, ?, ?, ?)", row)
+                    db.execute(_PUT_OPEN_GAP, OpenGap(source, gap.begin, gap.end, gap.cause, gap.detail))
 
     def put_claim(self, claim: Claim) -> None:
         with self.writing() as db:
@@ -301,6 +302,7 @@ class Index(IndexReader):
                 db.execute(statement)
             _add_later(db)
             db.execute("INSERT INTO unread VALUES (?)", (self.unread,))
+            db.executemany(_PUT_OPEN_GAP, saved_gaps(self._store))
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
             db.execute(f"PRAGMA user_version = {_VERSION}")
             db.execute("COMMIT")

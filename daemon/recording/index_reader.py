@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from daemon.recording.errors import StoreError, StoreFullError
+from daemon.recording.open_gaps import OpenGap
 from daemon.recording.records import FileFacts, Gap
 from daemon.recording.store import Store, translated
 from daemon.recording.timeline import Entry, Span, timeline
@@ -112,6 +113,11 @@ class IndexReader:
         """Those since the last file."""
         question = "SELECT begin, end, cause, detail FROM open_gaps WHERE source = ? ORDER BY begin"
         return [Gap(*row) for row in self._ask(question, source)]
+
+    def open_gaps_of_all(self) -> list[OpenGap]:
+        """Likewise, of all sources."""
+        question = "SELECT source, begin, end, cause, detail FROM open_gaps ORDER BY source, begin"
+        return [OpenGap(*row) for row in self._ask(question)]
 
     def activity(self, source: str, begin: int, end: int) -> list[tuple[str, int, bytes]]:
         """How much was seen beside files with something in a time: their ids, and what was put of each. Some files may

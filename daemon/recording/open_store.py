@@ -16,6 +16,7 @@ from daemon.recording.boxes import BoxError
 from daemon.recording.causes import Cause
 from daemon.recording.errors import StoreError, StoreFullError
 from daemon.recording.index import Index
+from daemon.recording.open_gaps import OpenGapsFile
 from daemon.recording.reconcile import reconcile
 from daemon.recording.recording_file import RecordingFile
 from daemon.recording.records import FileFacts, FileHead, Gap
@@ -71,6 +72,7 @@ class OpenStore:
         self.store, self._troubles = store, troubles
         store.claim()
         self.index = Index(store)
+        self._open_gaps = OpenGapsFile(store)
         self._follower: threading.Thread | None = None  # reads the files for an index that is behind
         self.follow_index()
         self.retention = Retention(store, self.index, rules)
@@ -195,6 +197,11 @@ class OpenStore:
     def put_gaps(self, source: str, gaps: Sequence[Gap]) -> None:
         """The gap that goes on."""
         self.index.put_open_gaps(source, gaps)
+
+    def save_gaps(self, *, exactly: bool = False) -> None:
+        """Those that go on, for an index that is lost; see `OpenGapsFile.save`. A store that refuses is asked again."""
+        with suppress(StoreError):
+            self._open_gaps.save(self.index.open_gaps_of_all(), exactly=exactly)
 
     def close(self) -> None:
         self.index.close()

@@ -238,6 +238,7 @@ class Recorder:
                 self._tracks.commit()
             if self._to is not None:
                 self._finish_tracks(self._to)
+                self._to.save_gaps(exactly=True)
         self._close_store()
 
     # ---------------------------------------------------------------------------------------------------------------
@@ -352,6 +353,7 @@ class Recorder:
         keep_books(to, [source.files for source in self._sources.values()], now)
         if self._absence is not None:
             note_absent(to, self._absence, self._sources, now)
+        to.save_gaps()
         self._finish_tracks(to)
         to.retention.run(now, ages=now_boot >= self._distrusted_until)
 

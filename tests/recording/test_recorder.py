@@ -222,8 +222,7 @@ def test_a_source_that_is_not_recorded_stays_off_without_an_index(
             rebuild(store, index)
     else:
         rig.kill()
-        for path in rig.folder.glob("index.sqlite*"):
-            path.unlink()
+        _lose_index(rig)
         rig.start_without(began)
         assert rig.recorder._to is not None
         assert rig.recorder._to._follower is not None
@@ -237,6 +236,98 @@ def test_a_source_that_is_not_recorded_stays_off_without_an_index(
     rig.finish()
     assert rig.shape() == [("recorded", 5.0), ("daemon_down", 60.0), ("off", 30.0), ("recorded", 5.0)]
     assert is_whole(rig)
+
+
+def _lose_index(rig: Rig) -> None:
+    for path in rig.folder.glob("index.sqlite*"):
+        path.unlink()
+
+
+def test_why_nothing_is_recorded_outlives_the_index(tmp_path: Path, camera: Clip) -> None:
+    """A source that was down, and then off: no file says so, and each restart loses the index."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.recorder.note("door", rig.clock.utc_ns(), "source_down", "no route to host")
+    rig.wait(20)
+    rig.recorder.forget("door", "off", "it was switched off")
+    rig.wait(0.5)
+    rig.recorder.explain(Absence(rig.clock.utc_ns(), frozenset(), frozenset({"door"}), in_fleet=False))
+    for _ in range(12):
+        rig.wait(0.5)
+    for _ in range(2):
+        rig.kill()
+        _lose_index(rig)
+        rig.wait(60, turns=False)
+        rig.start_without()
+        rig.wait(6)
+    rig.kill()
+    _lose_index(rig)
+    rig.begin_daemon()
+    rig.connect("bbbb")
+    rig.send(5)
+    rig.finish()
+    assert rig.shape() == [("recorded", 5.0), ("source_down", 20.0), ("off", 138.5), ("recorded", 5.0)]
+    assert is_whole(rig)
+    gaps = [row for row in rig.timeline() if isinstance(row, Gap)]
+    assert [gap.detail for gap in gaps] == ["no route to host", "it was switched off"]
+
+
+def test_a_rebuilt_index_has_the_gaps_that_go_on_to_the_byte(tmp_path: Path, camera: Clip) -> None:
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.recorder.note("door", rig.clock.utc_ns(), "source_down", "no route to host")
+    rig.wait(7)
+    rig.finish()
+    with closing(Store.open(rig.folder)) as store:
+        with closing(Index(store)) as index:
+            before = index.open_gaps_of_all()
+        assert [(gap.source, gap.cause) for gap in before] == [("door", "source_down"), ("door", "daemon_down")]
+        _lose_index(rig)
+        with closing(Index(store)) as index:
+            rebuild(store, index)
+            assert index.open_gaps_of_all() == before
+
+
+def test_a_gap_that_is_over_does_not_come_back_with_the_index(tmp_path: Path, camera: Clip) -> None:
+    """The file of gaps may be some seconds old when everything ends."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.wait(20)
+    rig.connect("bbbb")
+    rig.send(3)
+    kept = (rig.folder / "open_gaps.json").read_bytes()
+    rig.send(10)
+    rig.kill()
+    _lose_index(rig)
+    (rig.folder / "open_gaps.json").write_bytes(kept)
+    rig.wait(60, turns=False)
+    rig.begin_daemon()
+    rig.connect("cccc")
+    rig.send(5)
+    rig.finish()
+    causes = [("recorded", 5.0), ("source_down", 20.0), ("recorded", 12.0), ("daemon_down", 61.0), ("recorded", 5.0)]
+    assert rig.shape() == causes
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b'[["door",1,2,"rain",null]]', b'[["door",1,99999999999999999999,"off",null]]', b"\xff\x00", b"[[1]]"],
+)
+def test_a_damaged_file_of_gaps_costs_only_what_it_said(tmp_path: Path, camera: Clip, content: bytes) -> None:
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.finish()
+    _lose_index(rig)
+    (rig.folder / "open_gaps.json").write_bytes(content)
+    rig.wait(60, turns=False)
+    with logged() as lines:
+        rig.begin_daemon()
+        rig.connect("bbbb")
+        rig.send(5)
+        rig.finish()
+    (line,) = [line for line in lines if line["log_level"] == "warning"]
+    assert line["path"] == str(rig.folder / "open_gaps.json")
+    assert rig.shape() == [("recorded", 5.0), ("daemon_down", 60.0), ("recorded", 5.0)]
 
 
 def test_a_source_that_never_sent_anything_is_off_as_well(tmp_path: Path, camera: Clip) -> None:
