@@ -1,6 +1,9 @@
-"""Live cameras with and without recording of all of them, in turns: frames lost, latency, CPU of a frame and its parts.
+"""Live cameras without and with recording of all of them: frames lost, latency, CPU of a frame and its parts.
 
-    python -m tests.gpu.recording CLIP --cameras 240 --seconds 30 --store DIR
+One daemon turns recording on and off, so that the same processes do the same work on the same cores: two runs of one
+daemon differ by more than what is asked.
+
+    python -m tests.gpu.recording CLIP --cameras 240 --seconds 15 --turns 4 --store DIR
     python -m tests.gpu.recording CLIP --model MODEL.onnx --labels coco --cache DIR --store DIR
 
 Cameras are MPEG-TS over TCP from processes of this machine, whose CPU is not counted. They send a clip with a key
@@ -14,16 +17,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from statistics import mean
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import yaml
@@ -39,9 +42,30 @@ from tests.gpu.beside import CAMERAS_PER_PROCESS, WORK_BYTES, GpuStandIn, camera
 from tests.support.driver import built
 from tests.support.ports import free_port
 
+_SETTLE_S = 6.0  # after a change
 _WARM_UP_S = 20.0
 _START_S = 90.0
+_INTERVAL_S = 5.0
 _DRY_WORK_BYTES = 1_000_000
+_PARTS = {"recording.process": "store", "capture.processes": "captures"}
+
+
+class _Window(NamedTuple):
+    """What was measured while nothing was changed.
+
+    Attributes:
+        frames: that were published.
+        lost: by cause.
+        p99_ms: of each interval.
+        cpu_ms: of a frame, by part.
+    """
+
+    records: bool
+    frames: int
+    fps: float
+    lost: Counter[str]
+    p99_ms: list[float]
+    cpu_ms: dict[str, float]
 
 
 def main() -> int:
@@ -49,8 +73,8 @@ def main() -> int:
     parser.add_argument("clip", type=Path)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--cameras", type=int, default=240)
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--turns", type=int, default=4, help="of one window without and one with recording")
     parser.add_argument("--labels")
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--store", type=Path, help="a folder for the recordings, which are deleted")
@@ -71,62 +95,113 @@ def main() -> int:
             libraries = str(built(Path(folder), "cuda", "nvcuvid"))
             os.environ.update(LD_LIBRARY_PATH=libraries, LOOKOUT_HOST_FOLDER=folder)
             args.work = _DRY_WORK_BYTES
-        return _measure_all(args)
+        return _measure(args)
 
 
-def _measure_all(args: argparse.Namespace) -> int:
-    sys.stdout.write(f"{'':>10} {'frames/s':>9} {'lost':>6} {'p99 ms':>7} {'CPU ms':>7}  % of a core\n")
-    for turn in range(args.turns):
-        for records in (False, True) if turn % 2 == 0 else (True, False):
-            _measure(args, records=records)
-            sys.stdout.flush()
-    return 0
-
-
-def _serve(config: Path, work: int | None) -> int:
-    """A daemon, until standard input ends.
+def _serve(path: Path, work: int | None) -> int:
+    """A daemon, until standard input ends; each line there asks for a reload.
 
     Args:
         work: of the stand-in for detection; None for a real one.
     """
-    found = load(config)
+    found = load(path)
     seams = Seams() if work is None else Seams(open_detector=GpuStandIn.opening(work))
     with logging(found.log):
-        daemon = build(found, seams)
+        daemon = build(found, seams, read=lambda: load(path))
         daemon.start()
         try:
-            sys.stdin.read()
+            for _ in sys.stdin:
+                daemon.reload().result()
+                sys.stdout.write("done\n")
+                sys.stdout.flush()
         finally:
             daemon.stop()
     return 0
 
 
-def _measure(args: argparse.Namespace, *, records: bool) -> None:
+def _measure(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         store = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=args.store, ignore_cleanup_errors=True)))
-        length = args.seconds + _WARM_UP_S + _START_S
+        length = 2 * args.turns * (args.seconds + 2 * _INTERVAL_S + _SETTLE_S) + _WARM_UP_S + _START_S
         count = -(-args.cameras // CAMERAS_PER_PROCESS)
         ports = [stack.enter_context(cameras(args.clip, length)) for _ in range(count)]
-        config = _config(args, [f"tcp://127.0.0.1:{port}" for port in ports], store if records else None)
-        with _daemon(args, folder / "config.yaml", config) as process:
-            endpoint = str(config["publisher"]["endpoint"])
-            _row(args, process, endpoint, "recording" if records else "without")
-        if records:
-            _tell_store(store)
-            shutil.rmtree(store, ignore_errors=True)
+        config = _config(args, [f"tcp://127.0.0.1:{port}" for port in ports], store)
+        process = stack.enter_context(_daemon(args, folder / "config.yaml", config))
+        subscriber = stack.enter_context(closing(Subscriber(config["publisher"]["endpoint"], kinds=("metrics",))))
+        watched = _Watched(process, subscriber)
+        watched.wait_until_up()
+        watched.skip(_WARM_UP_S)
+        windows = list[_Window]()
+        for turn in range(args.turns):
+            for records in (False, True) if turn % 2 == 0 else (True, False):
+                if records is not (bool(windows) and windows[-1].records):
+                    config["record"]["mode"] = "continuous" if records else "off"
+                    watched.reload(folder / "config.yaml", config)
+                    watched.skip(_SETTLE_S)
+                windows.append(watched.window(args.seconds, records=records))
+                _tell(windows[-1])
+        _sum_up(windows)
+        _tell_store(store)
+    return 0
+
+
+class _Watched:
+    """A daemon, and what it tells."""
+
+    def __init__(self, daemon: subprocess.Popen[str], subscriber: Subscriber) -> None:
+        self._daemon, self._subscriber = daemon, subscriber
+
+    def wait_until_up(self) -> None:
+        begun = monotonic()
+        while monotonic() - begun < _START_S:
+            if all(row.state == "up" for row in self._next().sources.values()):
+                return
+
+    def skip(self, seconds: float) -> None:
+        begun = monotonic()
+        while monotonic() - begun < seconds:
+            self._next()
+
+    def reload(self, file: Path, config: dict[str, Any]) -> None:
+        file.write_text(yaml.safe_dump(config))
+        assert self._daemon.stdin
+        assert self._daemon.stdout
+        self._daemon.stdin.write("\n")
+        self._daemon.stdin.flush()
+        assert self._daemon.stdout.readline(), "the daemon has ended"
+
+    def window(self, seconds: float, *, records: bool) -> _Window:
+        first, cpu = self._next(), _cpu_s(self._daemon.pid)
+        p99, last = list[float](), first
+        while last is first or last.uptime_s - first.uptime_s < seconds:
+            last = self._next()
+            if last.latency:
+                p99.append(last.latency["total"].p99 / 1e6)
+        frames, took = _published(last) - _published(first), last.uptime_s - first.uptime_s
+        parts = {part: used - cpu.get(part, 0.0) for part, used in _cpu_s(self._daemon.pid).items()}
+        lost = Counter({cause: _lost(last, cause) - _lost(first, cause) for cause in CAUSES})
+        each = {part: 1e3 * used / max(frames, 1) for part, used in parts.items()}
+        return _Window(records, frames, frames / took, +lost, p99, each)
+
+    def _next(self) -> Metrics:
+        while True:
+            found = self._subscriber.receive(1.0)
+            if isinstance(found, Metrics):
+                return found
+            assert self._daemon.poll() is None, "the daemon has ended"
 
 
 @contextmanager
-def _daemon(args: argparse.Namespace, file: Path, config: dict[str, Any]) -> Iterator[psutil.Process]:
+def _daemon(args: argparse.Namespace, file: Path, config: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
     file.write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", __spec__.name, str(file), "--child", "--work", str(args.work)]
+    command = [sys.executable, "-m", "tests.gpu.recording", str(file), "--child", "--work", str(args.work)]
     command += ["--model", str(args.model)] if args.model else []
     command += ["--backend", args.backend] if args.backend else []
-    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin
     try:
-        yield psutil.Process(process.pid)
+        yield process
         process.stdin.close()
         process.wait(60)
     finally:
@@ -134,7 +209,7 @@ def _daemon(args: argparse.Namespace, file: Path, config: dict[str, Any]) -> Ite
         process.wait()
 
 
-def _config(args: argparse.Namespace, urls: list[str], store: Path | None) -> dict[str, Any]:
+def _config(args: argparse.Namespace, urls: list[str], store: Path) -> dict[str, Any]:
     model: dict[str, object] = {"path": str(args.model or "none"), "max_batch": args.max_batch}
     model |= {"backend": args.backend} if args.backend else {}
     model |= {"labels": args.labels} if args.labels else {}
@@ -144,50 +219,42 @@ def _config(args: argparse.Namespace, urls: list[str], store: Path | None) -> di
         {"id": f"c{number}", "type": "av", "url": urls[number % len(urls)], "kind": "live", "options": quick}
         for number in range(args.cameras)
     ]
-    config: dict[str, Any] = {
+    stores = {"main": {"path": str(store / "s"), "min_free_gib": 0}}
+    return {
         "model": model,
         "sources": sources,
         "publisher": {"endpoint": f"tcp://127.0.0.1:{free_port()}"},
-        "monitor": {"interval_s": 5.0},
+        "monitor": {"interval_s": _INTERVAL_S},
         "tracking": {"enabled": True},
+        "record": {"mode": "off", "tracks": not args.no_boxes, "stores": stores},
         "log": {"level": "warning"},
     }
-    if store is not None:
-        stores = {"main": {"path": str(store / "s"), "min_free_gib": 0}}
-        config["record"] = {"mode": "continuous", "tracks": not args.no_boxes, "stores": stores}
-    return config
 
 
-def _row(args: argparse.Namespace, daemon: psutil.Process, endpoint: str, name: str) -> None:
-    with closing(Subscriber(endpoint, kinds=("metrics",))) as subscriber:
-        begun = monotonic()
-        while monotonic() - begun < _START_S:  # until all are up
-            found = subscriber.receive(1.0)
-            if isinstance(found, Metrics) and all(row.state == "up" for row in found.sources.values()):
-                break
-        warm = monotonic()
-        first = last = None
-        worst = 0
-        cpu: dict[str, float] = {}
-        while last is None or last.uptime_s - (first.uptime_s if first else 0) < args.seconds:
-            found = subscriber.receive(1.0)
-            if not isinstance(found, Metrics) or monotonic() - warm < _WARM_UP_S:
-                continue
-            if first is None:
-                first, cpu = found, _cpu_s(daemon)
-            last = found
-            if found.latency and first is not found:
-                worst = max(worst, found.latency["total"].p99)
-        used = {name: seconds - cpu.get(name, 0.0) for name, seconds in _cpu_s(daemon).items()}
-    assert first is not None
-    frames = _published(last) - _published(first)
-    seconds = last.uptime_s - first.uptime_s
-    shares = ", ".join(f"{name} {100 * cpu / seconds:.1f}" for name, cpu in sorted(used.items()) if cpu)
-    each = 1e3 * sum(used.values()) / max(frames, 1)
-    causes = Counter({cause: _lost(last, cause) - _lost(first, cause) for cause in CAUSES})
-    told = ", ".join(f"{count} {cause}" for cause, count in causes.items() if count)
-    lost = f"{causes.total():6} {worst / 1e6:7.1f}"
-    sys.stdout.write(f"{name:>10} {frames / seconds:9.0f} {lost} {each:7.3f}  {shares}{told and f'; lost: {told}'}\n")
+def _tell(window: _Window) -> None:
+    parts = ", ".join(f"{part} {each:.3f}" for part, each in sorted(window.cpu_ms.items()) if each >= 5e-4)
+    lost = ", ".join(f"{count} {cause}" for cause, count in window.lost.items())
+    sys.stdout.write(
+        f"{'recording' if window.records else 'without':>10} {window.fps:8.0f} frames/s, lost {window.lost.total():4}, "
+        f"p99 {mean(window.p99_ms):6.1f} ms, CPU {sum(window.cpu_ms.values()):.3f} ms ({parts})"
+        f"{lost and f'; {lost}'}\n"
+    )
+    sys.stdout.flush()
+
+
+def _sum_up(windows: Sequence[_Window]) -> None:
+    """The means of both, and their difference."""
+    parts = sorted({part for one in windows for part in one.cpu_ms})
+    rows: list[tuple[str, Callable[[_Window], float]]] = [
+        ("lost, in a million", lambda one: 1e6 * one.lost.total() / max(1, one.frames)),
+        ("p99, ms", lambda one: mean(one.p99_ms)),
+        ("CPU, ms", lambda one: sum(one.cpu_ms.values())),
+        *((f"CPU, ms: {part}", lambda one, part=part: one.cpu_ms.get(part, 0.0)) for part in parts),
+    ]
+    sys.stdout.write(f"{'':>30} {'without':>10} {'recording':>10} {'difference':>10}\n")
+    for name, figure in rows:
+        before, after = (mean(figure(one) for one in windows if one.records is records) for records in (False, True))
+        sys.stdout.write(f"{name:>30} {before:10.3f} {after:10.3f} {after - before:+10.3f}\n")
 
 
 def _tell_store(store: Path) -> None:
@@ -204,16 +271,17 @@ def _tell_store(store: Path) -> None:
     )
 
 
-def _cpu_s(process: psutil.Process) -> dict[str, float]:
+def _cpu_s(daemon: int) -> dict[str, float]:
     """Of the daemon itself, and of all its processes of each kind."""
-    total = defaultdict[str, float](float)
+    process, total = psutil.Process(daemon), defaultdict[str, float](float)
     for one in (process, *process.children(recursive=True)):
         try:
             times, words = one.cpu_times(), one.cmdline()
         except psutil.Error:
             continue
         kind = "daemon" if one == process else next((word for word in words if word.startswith("daemon.")), "others")
-        total[kind.removeprefix("daemon.").removesuffix(".main")] += times.user + times.system
+        kind = kind.removeprefix("daemon.").removesuffix(".main")
+        total[_PARTS.get(kind, kind)] += times.user + times.system
     return total
 
 
