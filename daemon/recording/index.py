@@ -16,12 +16,12 @@ from typing import Final
 import msgspec
 
 from daemon.recording.errors import StoreError
-from daemon.recording.index_reader import NAME, Claim, IndexReader, Place, connect, is_damage, sqlite_translated
+from daemon.recording.index_reader import NAME, ClaimedTime, IndexReader, Place, connect, is_damage, sqlite_translated
 from daemon.recording.open_gaps import OpenGap, saved_gaps
 from daemon.recording.records import FileFacts, Gap
 from daemon.recording.store import FILE_MODE, TRACKS, VIDEO, Store, give, open_file, translated
 
-__all__ = ["DAMAGED", "NAME", "Claim", "Index", "IndexReader", "Place"]
+__all__ = ["DAMAGED", "NAME", "ClaimedTime", "Index", "IndexReader", "Place"]
 
 DAMAGED: Final = ".damaged"  # behind the name of an index that was replaced
 _LOCK: Final = ".index.lock"
@@ -44,8 +44,6 @@ _TABLES: Final = (
     " cause TEXT NOT NULL, detail TEXT, PRIMARY KEY (source, begin)) WITHOUT ROWID",
     "CREATE TABLE claims (source TEXT NOT NULL, event TEXT NOT NULL, begin INTEGER NOT NULL, end INTEGER NOT NULL,"
     " state TEXT NOT NULL, PRIMARY KEY (source, event)) WITHOUT ROWID",
-    "CREATE TABLE clocks (boot_id TEXT NOT NULL, boot INTEGER NOT NULL, utc INTEGER NOT NULL, step INTEGER NOT NULL,"
-    " PRIMARY KEY (boot_id, boot)) WITHOUT ROWID",
     "CREATE TABLE sizes (source TEXT PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID",
     f"CREATE TRIGGER file_comes AFTER INSERT ON files BEGIN {_GROW}; END",
     f"CREATE TRIGGER file_changes AFTER UPDATE ON files BEGIN {_SHRINK}; {_GROW}; END",
@@ -67,6 +65,9 @@ _PUT_FILE = (
     " path = excluded.path, facts = excluded.facts"
 )
 _PUT_GAP = "INSERT OR REPLACE INTO gaps (file, begin, end, cause, detail, source) VALUES (?, ?, ?, ?, ?, ?)"
+_FORGET_CLAIMS = (
+    "DELETE FROM claims WHERE source = ?1 AND end <= coalesce((SELECT min(begin) FROM files WHERE source = ?1), ?2)"
+)
 _PUT_OPEN_GAP = "INSERT OR REPLACE INTO open_gaps VALUES (?, ?, ?, ?, ?)"
 _encode = msgspec.json.Encoder().encode
 
@@ -113,9 +114,13 @@ class Index(IndexReader):
                 db.execute("UPDATE files SET size = ? WHERE id = ? AND size != ?", (size, id, size))
 
     def remove_file(self, id: str) -> None:
+        """A file is gone. Events that want nothing but what was before the first one that is left are forgotten."""
         with self.writing() as db:
+            gone = db.execute("SELECT source, end FROM files WHERE id = ?", (id,)).fetchone()
             db.execute("DELETE FROM files WHERE id = ?", (id,))
             db.execute("DELETE FROM gaps WHERE file = ?", (id,))
+            if gone is not None:
+                db.execute(_FORGET_CLAIMS, gone)
 
     def replace_files(self, files: Callable[[], Iterable[tuple[FileFacts, Sequence[Gap]]]]) -> None:
         """All at once, by a function that is called while nobody else writes."""
@@ -150,19 +155,10 @@ class Index(IndexReader):
                 if gap not in known:
                     db.execute(_PUT_OPEN_GAP, OpenGap(source, gap.begin, gap.end, gap.cause, gap.detail))
 
-    def put_claim(self, claim: Claim) -> None:
+    def put_claims(self, claims: Iterable[ClaimedTime]) -> None:
+        """The times that events want, new or changed."""
         with self.writing() as db:
-            db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)", claim)
-
-    def remove_claims(self, before: int) -> None:
-        """Those that end before a time, UTC ns."""
-        with self.writing() as db:
-            db.execute("DELETE FROM claims WHERE end < ?", (before,))
-
-    def put_clock(self, boot_id: str, boot: int, utc: int, step: int) -> None:
-        """The time of day was set by `step` ns."""
-        with self.writing() as db:
-            db.execute("INSERT OR REPLACE INTO clocks VALUES (?, ?, ?, ?)", (boot_id, boot, utc, step))
+            db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)", claims)
 
     def mark_asked(self) -> None:
         """Somebody reads the files for it. If that is cut off, the next one that opens it finds it behind."""

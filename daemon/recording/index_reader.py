@@ -23,12 +23,13 @@ _WAIT_S: Final = 5.0  # for another process that writes
 _decode = msgspec.json.Decoder(FileFacts).decode
 
 
-class Claim(NamedTuple):
+class ClaimedTime(NamedTuple):
     """A time that an event wants.
 
     Attributes:
         event: its id.
         begin, end: UTC ns.
+        state: a `daemon.recording.clips.ClipState`.
     """
 
     source: str
@@ -134,13 +135,10 @@ class IndexReader:
         """Paths of recordings whose tracks are being written, or were when their process ended."""
         return [path for (path,) in self._ask("SELECT path FROM open_tracks ORDER BY path")]
 
-    def claims(self, source: str, begin: int, end: int) -> list[Claim]:
-        question = "SELECT * FROM claims WHERE source = ? AND end > ? AND begin < ? ORDER BY begin, event"
-        return [Claim(*row) for row in self._ask(question, source, begin, end)]
-
-    def claim(self, source: str, event: str) -> Claim | None:
+    def claim(self, source: str, event: str) -> ClaimedTime | None:
+        """None for an event that wanted nothing, or whose video was deleted."""
         rows = self._ask("SELECT * FROM claims WHERE source = ? AND event = ?", source, event)
-        return next((Claim(*row) for row in rows), None)
+        return next((ClaimedTime(*row) for row in rows), None)
 
     def file_sizes(self, source: str, begin: int, end: int) -> dict[str, int]:
         """Bytes of each file with something in a time, with those of the tracks beside it, by id."""

@@ -14,8 +14,10 @@ from daemon.clock import Clock, boot_id, boottime_ns
 from daemon.errors import LookoutError
 from daemon.recording.absence import Absence, note_absent
 from daemon.recording.causes import Cause
+from daemon.recording.claimed_times import ClaimedTimes
 from daemon.recording.clips import Claim, Clip
 from daemon.recording.errors import StoreError
+from daemon.recording.footage_age import FootageAge
 from daemon.recording.open_store import OpenStore, Troubles, open_store
 from daemon.recording.retention import Rules
 from daemon.recording.source_files import SourceFiles, keep_books
@@ -29,8 +31,6 @@ _FIRST_PAUSE_NS, _MAX_PAUSE_NS = _SECOND_NS // 2, 5 * _SECOND_NS
 _HUNG_S = 5.0  # a turn that took longer was a hang of the file system
 _BOOKS_NS = 5 * _SECOND_NS
 _FINISH_NS = _SECOND_NS // 4  # in which tracks that were left behind get their end, each time
-_TRUST_NS = 24 * 3600 * _SECOND_NS  # the age of footage counts so long after the clock was set ahead
-_JUMP_NS = 60 * _SECOND_NS
 _LOST = "the last video of a source is not recorded"
 _MAX_LEAVING = 64  # sources that were removed while the store is away: their rings need memory
 
@@ -104,11 +104,11 @@ class Recorder:
         self._trouble_since = self._retry_at = 0
         self._pause = _FIRST_PAUSE_NS
         self._books_at = 0
-        self._offset = clock.utc_ns() - self._boottime()
-        self._distrusted_until = 0  # BOOTTIME ns
+        self._age = FootageAge(clock.utc_ns(), self._boottime())
         self.uuid = place.uuid
         self._tracks: TrackIntake | None = None
         self._left_tracks = LeftTracks()
+        self._claimed = ClaimedTimes()
         self._absence: Absence | None = None
         if place.down_since is not None:
             self._troubles.add(place.down_since, clock.utc_ns(), "recorder_down")
@@ -129,7 +129,7 @@ class Recorder:
         if self._to is not None:
             try:
                 self._tell_departed(self._to)  # of this source, too, which goes on from there
-                recorder.begin(self._to, self._clock.utc_ns())
+                self._begin(recorder, self._to)
                 self._to.retention.set_rules(self._rules)
             except StoreError as error:
                 self._fail(error)
@@ -170,26 +170,28 @@ class Recorder:
         known = self._sources.get(source)
         if known is None:
             return
-        try:
-            clip = known.claim(claim, self._to)
-        except StoreError as error:
-            self._fail(error)
-            return
+        clip = known.claim(claim)
+        self._claimed.note(known, clip, "recording", [claim.event])
         if clip.events == [claim.event]:
             self._on_clip(known, clip, False)
+        if self._to is not None:
+            try:
+                known.mark(self._to, clip)
+            except StoreError as error:
+                self._fail(error)
 
     # --- turns -----------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
         """Take what has come, and write what is due."""
         now, now_boot = self._clock.utc_ns(), self._boottime()
-        self._watch_clock(now, now_boot)
+        self._age.look(now, now_boot)
         sources, tries = self._sources.values(), self.trouble is not None  # to know whether all can be written again
         due = [source for source in sources if tries or source.is_due(now_boot)]
         for source in due:
             source.take(now_boot)
         self._take_tracks()
-        to = self._opened(now, now_boot)
+        to = self._opened(now_boot)
         if to is None:
             return
         try:
@@ -197,7 +199,8 @@ class Recorder:
                 self._tell_departed(to)  # before files of theirs are deleted
                 for source in due:
                     for clip in source.turn(to, now_boot):
-                        self._on_clip(source, clip, True)
+                        self._end_clip(source, clip)
+                self._claimed.write(to.index)
                 if now_boot >= self._books_at:
                     self._books_at = now_boot + _BOOKS_NS
                     self._keep_books(to, now, now_boot)
@@ -238,6 +241,7 @@ class Recorder:
                 self._tracks.commit()
             if self._to is not None:
                 self._finish_tracks(self._to)
+                self._claimed.write(self._to.index)
                 self._to.save_gaps(exactly=True)
         self._close_store()
 
@@ -253,6 +257,16 @@ class Recorder:
             max_bytes=rules.max_bytes, min_free_bytes=rules.min_free_bytes, max_source_bytes=own,
             continuous_ns=rules.continuous_ns, events_ns=rules.events_ns,
         )  # fmt: skip
+
+    def _begin(self, source: SourceRecorder, to: OpenStore) -> None:
+        """The store can be used by a source, perhaps again."""
+        source.begin(to, self._clock.utc_ns())
+        for clip in source.clips.open:  # of the process before, or since the store was away
+            self._claimed.note(source, clip, "recording")
+
+    def _end_clip(self, source: SourceRecorder, clip: Clip) -> None:
+        self._claimed.note(source, clip, "ready" if clip.covered else "failed")
+        self._on_clip(source, clip, True)
 
     def _take_tracks(self) -> None:
         if self._tracks is not None:
@@ -277,11 +291,11 @@ class Recorder:
         try:
             with to.index.waiting_once():
                 if begins:
-                    source.begin(to, self._clock.utc_ns())
+                    self._begin(source, to)
                 source.take(self._boottime())
                 try:
                     for clip in source.finish(to, self._clock.utc_ns(), cause, detail, at):
-                        self._on_clip(source, clip, True)
+                        self._end_clip(source, clip)
                 finally:
                     self._departed.untold.append(_Untold(source.files, self._clock.utc_ns() + 1))
                     self._tell_departed(to)
@@ -318,7 +332,7 @@ class Recorder:
         self._to.close()
         self._to = None
 
-    def _opened(self, now: int, now_boot: int) -> OpenStore | None:
+    def _opened(self, now_boot: int) -> OpenStore | None:
         """The store, if it can be used."""
         if self._to is not None:
             try:
@@ -341,7 +355,7 @@ class Recorder:
                     self._finish(self._departed.leaving.popleft(), self._to, begins=True)
                 self._tell_departed(self._to)
                 for source in self._sources.values():
-                    source.begin(self._to, now)
+                    self._begin(source, self._to)
         except StoreError as error:
             self._fail(error)
             self._close_store()
@@ -355,19 +369,12 @@ class Recorder:
             note_absent(to, self._absence, self._sources, now)
         to.save_gaps()
         self._finish_tracks(to)
-        to.retention.run(now, ages=now_boot >= self._distrusted_until)
+        to.retention.run(now, ages=self._age.counts(now_boot))
 
     def _finish_tracks(self, to: OpenStore) -> None:
         until = self._boottime() + _FINISH_NS
         written = [path for source in self._sources.values() for path in source.tracks.open]
         self._left_tracks.finish(to.store, to.index, written, lambda: self._boottime() >= until)
-
-    def _watch_clock(self, now: int, now_boot: int) -> None:
-        """Footage does not grow old because the clock was set ahead."""
-        step, self._offset = now - now_boot - self._offset, now - now_boot
-        if step > _JUMP_NS:
-            log.warning("the time of day was set ahead: no footage goes by its age for a day", seconds=step // 10**9)
-            self._distrusted_until = now_boot + _TRUST_NS
 
     def _fail(self, error: StoreError) -> None:
         now, now_boot = self._clock.utc_ns(), self._boottime()

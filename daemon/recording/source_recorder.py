@@ -161,16 +161,23 @@ class SourceRecorder:
         """Nothing comes from then on; UTC ns."""
         self.files.note(at, cause, detail)
 
-    def claim(self, claim: Claim, to: OpenStore | None) -> Clip:
-        """An event wants what is around it; what is written already is marked."""
+    def claim(self, claim: Claim) -> Clip:
+        """An event wants what is around it. The next process knows."""
         self._read()  # its picture may be there; a turn is due no later for that
-        offset = self._assembler.place.offset or 0
-        clip = self.clips.add(claim.event, self._seen_at(claim, offset))
-        if to is not None and self._settings.continuous:
-            begin, end = clip.begin + offset, clip.end + offset
+        clip = self.clips.add(claim.event, self._seen_at(claim, self._assembler.place.offset or 0))
+        self._commit()
+        return clip
+
+    def mark(self, to: OpenStore, clip: Clip) -> None:
+        """Mark what is written already of a clip.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        if self._settings.continuous:
+            begin, end = self.utc_of(clip.begin), self.utc_of(clip.end)
             self.files.claim(begin, end)
             to.claim(self.source, begin, end, self.files.path)
-        return clip
 
     def utc_of(self, boot: int) -> int:
         """The time of day of a BOOTTIME, ns."""

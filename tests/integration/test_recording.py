@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import av
+import httpx
 import pytest
 
 from daemon.recording.records import Gap
 from lookout.messages import Clip, Detections, Event, Message
 from tests.support import clips
-from tests.support.daemon import Lookout, all_of, is_state, receive_until, wait_until
+from tests.support.daemon import PATIENCE_S, Lookout, all_of, is_state, receive_until, wait_until
+from tests.support.ports import free_port
 from tests.support.recorded import SECOND, encoded, pictures_of
 from tests.support.rtsp import RtspServer
 from tests.support.stored import Stored
 
 pytestmark = [pytest.mark.needs("ffmpeg", "rtsp"), pytest.mark.slow(3)]
 _KINDS = ("h264", "h264-b", "hevc")
+_VIEW = "a-token-that-may-view-only"
+_FPS = 15  # of the clip of flashes
 
 
 @contextmanager
@@ -93,7 +99,8 @@ def _check_boxes(stored: Stored, source: str, messages: list[Detections]) -> Non
 
 
 def test_an_event_has_its_clip(tmp_path: Path, folder_of_all: Path) -> None:
-    """Two that come close together share one, a later one has its own. Nothing else is kept."""
+    """Two that come close together share one, a later one has its own. Nothing else is kept. The video is where the
+    event says."""
     video = clips.once(folder_of_all, "flashes.mkv", _flashes)
     server = RtspServer({"cam": video})
     rules = [{"name": "seen", "type": "object", "labels": ["bright"]}]
@@ -101,16 +108,20 @@ def test_an_event_has_its_clip(tmp_path: Path, folder_of_all: Path) -> None:
     model = {"path": "none", "backend": "fake", "confidence": 0.8}
     config = _config(tmp_path, [source], record={"mode": "events", "pre_s": 1.0, "post_s": 0.5}, model=model)
     config["tracking"] = {"enabled": True, "floor": 0.8, "timeout_s": 0.2, "memory_s": 0.2}
+    config["record"]["port"] = port = free_port()
+    config["http"] = {"tokens": [{"name": "screen", "role": "view", "token": _VIEW}]}
     stored = Stored(tmp_path / "store")
     try:
         with Lookout(tmp_path, config) as lookout, lookout.subscribe("events", "clips", "status") as subscriber:
             ready: list[Clip] = []
             messages = receive_until(subscriber, partial(_is_ready, ready, 2))
             rows = stored.check_whole("cam")
+            seen = [row for row in messages if isinstance(row, Event)]
+            videos = {row.id: _video(port, row.clip or "") for row in seen[:6]}  # the server begins again
             assert lookout.stop() == 0
     finally:
         server.kill()
-    events = [row for row in messages if isinstance(row, Event)][:6]  # the server begins again
+    events = seen[:6]
     told = [row for row in messages if isinstance(row, Clip)]
     assert [row.phase for row in events] == ["appeared", "left"] * 3
     assert [row.events for row in ready] == [[row.id for row in part] for part in (events[:4], events[4:])]
@@ -124,11 +135,23 @@ def test_an_event_has_its_clip(tmp_path: Path, folder_of_all: Path) -> None:
         assert abs(clip.begin - first + SECOND) < SECOND // 5  # clocks of an event and of a packet
         assert abs(clip.end - last - SECOND // 2) < SECOND // 5
         assert clip.covered >= 0.99 * (clip.end - clip.begin)
+        for event_id in clip.events:  # from the key picture before
+            assert 0 <= videos[event_id] - (clip.end - clip.begin) / SECOND < 1.2
         soon = SECOND // 100  # two clocks are read one after the other
         within = [row for row in rows if row.end > clip.begin + soon and row.begin < clip.end - soon]
         assert not any(isinstance(row, Gap) for row in within), within
     assert {row.cause for row in rows if isinstance(row, Gap)} == {"source_down", "no_event"}
     stored.check_sound()
+
+
+def _video(port: int, path: str) -> float:
+    """Seconds of the pictures that the API of recordings sends, all of which are decoded."""
+    answer = httpx.get(
+        f"http://127.0.0.1:{port}{path}", headers={"Authorization": f"Bearer {_VIEW}"}, timeout=PATIENCE_S
+    )
+    assert answer.status_code == 200, answer.text
+    with av.open(io.BytesIO(answer.content)) as video:
+        return sum(1 for _ in video.decode(video=0)) / _FPS
 
 
 def _is_ready(found: list[Clip], count: int, message: Message) -> bool:

@@ -14,7 +14,7 @@ from daemon.clock import Clock, SystemClock
 from daemon.config.http import HttpConfig, TokenConfig
 from daemon.playback.opened import PlayPlace
 from daemon.playback.server import playback
-from daemon.recording.index import NAME, Claim, Index
+from daemon.recording.index import NAME, ClaimedTime, Index
 from daemon.recording.recording_file import RecordingFile
 from daemon.recording.records import FileFacts, Gap
 from daemon.recording.scan import scan
@@ -52,7 +52,7 @@ class Recorded:
         self.index.add_file(self.open.facts, self.open.head.gaps)
         self.begin = self.files[0].begin
         self.first = scan(self.store, self.files[0].path)
-        self.index.put_claim(Claim("door", "e1", self.begin + 11 * SECOND, self.begin + 14 * SECOND, "ready"))
+        self.index.put_claims([ClaimedTime("door", "e1", self.begin + 11 * SECOND, self.begin + 14 * SECOND, "ready")])
 
     def add(self, facts: FileFacts) -> None:
         self.files.append(facts)

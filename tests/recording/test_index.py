@@ -18,7 +18,7 @@ import pytest
 from daemon.recording import deleted
 from daemon.recording.boxes import BoxError
 from daemon.recording.errors import StoreAwayError, StoreError, StoreFullError
-from daemon.recording.index import NAME, Claim, Index, IndexReader
+from daemon.recording.index import NAME, ClaimedTime, Index, IndexReader
 from daemon.recording.locks import Locks
 from daemon.recording.reconcile import rebuild, reconcile
 from daemon.recording.recording_file import RecordingFile
@@ -101,7 +101,7 @@ def test_an_index_that_is_lost_while_recording_is_the_same_again(store: Store, i
     """A reader follows, and the recorder's own goes on in the new one."""
     file = begun(store, clip(clips, "h264"), at=60 * SECOND)
     index.add_file(file.facts, file.head.gaps)
-    index.put_claim(Claim("door", "e1", BEGIN, BEGIN + SECOND, "ready"))
+    index.put_claims([ClaimedTime("door", "e1", BEGIN, BEGIN + SECOND, "ready")])
     before = _dump(index)
     with closing(IndexReader(store)) as reader:
         os.unlink(store.path / NAME)

@@ -12,6 +12,7 @@ import pytest
 from daemon.recording import index_reader
 from daemon.recording.absence import Absence
 from daemon.recording.causes import LASTING, Cause
+from daemon.recording.clips import Claim
 from daemon.recording.errors import StoreError
 from daemon.recording.index import Index, IndexReader
 from daemon.recording.reconcile import rebuild
@@ -19,11 +20,12 @@ from daemon.recording.records import Gap
 from daemon.recording.retention import Rules
 from daemon.recording.ring import Ring
 from daemon.recording.scan import scan
+from daemon.recording.source_recorder import Settings
 from daemon.recording.store import Store
 from daemon.recording.timeline import Span
 from daemon.sources.bitstream import Bitstream
 from tests.recording.playback_rig import locked_index
-from tests.recording.rig import DAY, EVENTS, FPS, SECOND, Rig
+from tests.recording.rig import DAY, EVENTS, EVERYTHING, FPS, SECOND, Rig
 from tests.support.events import logged
 from tests.support.recorded import Clip, clip, units
 from tests.support.stored import Stored
@@ -459,6 +461,61 @@ def test_events_share_a_clip_and_the_rest_is_released(tmp_path: Path, camera: Cl
     assert span.end - span.begin == pytest.approx(7 * SECOND, abs=1e8)
     assert [(name, is_over) for name, is_over, _ in rig.told] == [("first", False), ("first", True)]
     assert rig.told[1][2] == pytest.approx(6.5 * SECOND, abs=1e8)
+
+
+def _wanted(rig: Rig) -> dict[str, tuple[float, float, str]]:
+    """The times of events in the index, in seconds before now, and their states."""
+    now = rig.clock.utc_ns()
+    with closing(Store.open(rig.folder)) as store, closing(IndexReader(store)) as index:
+        found = {name: index.claim("door", name) for name in ("first", "second", "third")}
+    return {
+        name: (round((row.begin - now) / SECOND, 1), round((row.end - now) / SECOND, 1), row.state)
+        for name, row in found.items()
+        if row is not None
+    }
+
+
+@pytest.mark.parametrize("settings", [EVENTS, EVERYTHING])
+def test_the_index_knows_the_time_that_an_event_wants(tmp_path: Path, camera: Clip, settings: Settings) -> None:
+    """At once, and with what later events of its clip want. It is forgotten with the last video of its time."""
+    rig = Rig(tmp_path / "store", camera, settings)
+    pre, post = settings.pre / SECOND, settings.post / SECOND
+    rig.send(20)
+    rig.event("first")
+    rig.send(1)
+    assert _wanted(rig) == {"first": (-1 - pre, post - 1, "recording")}
+    rig.event("second")
+    rig.send(1)
+    rig.recorder.claim("door", Claim("third", None, None, rig.clock.utc_ns() - 3600 * SECOND))  # of which nothing is
+    rig.send(30)
+    clip = (-32 - pre, post - 31, "ready")
+    assert _wanted(rig) == {"first": clip, "second": clip, "third": (-3630, post - 3630, "failed")}
+    rig.finish()
+    with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+        for facts in index.files():
+            index.remove_file(facts.id)
+    assert _wanted(rig) == {}
+
+
+@pytest.mark.parametrize("trouble", ["killed", "killed before its turn", "index locked", "index locked to the end"])
+def test_the_time_of_an_event_reaches_the_index_in_the_end(tmp_path: Path, camera: Clip, trouble: str) -> None:
+    rig = Rig(tmp_path / "store", camera, EVENTS)
+    rig.send(20)
+    with locked_index(rig.folder) as let_go:
+        if "locked" not in trouble:
+            let_go()
+        rig.event("first")
+        if trouble != "killed before its turn":
+            rig.send(1)
+        if "killed" in trouble:
+            rig.kill()
+            rig.start()
+        if trouble != "index locked to the end":
+            let_go()
+        rig.send(15)
+    rig.send(15)
+    rig.finish()
+    assert {name: row[2] for name, row in _wanted(rig).items()} == {"first": "ready"}
 
 
 def test_a_full_ring_loses_the_newest_and_says_so(tmp_path: Path, camera: Clip) -> None:
