@@ -11,6 +11,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from time import monotonic_ns
 from typing import Final
 
 import msgspec
@@ -78,6 +79,7 @@ class Index(IndexReader):
     Attributes:
         is_behind: it may not know all files: `reconcile` is to be called.
         unread: names the reading that it lacks, whoever begins or ends it; None for none.
+        waited_ns: for other processes that write, in all.
 
     Raises:
         StoreFullError: there is no room.
@@ -89,6 +91,7 @@ class Index(IndexReader):
         self.unread: str | None = None
         self._lacks_tables = False
         self._waits_once = self._is_in_vain = False
+        self.waited_ns = 0
         super().__init__(store)
 
     def add_file(self, facts: FileFacts, gaps: Iterable[Gap] = ()) -> None:
@@ -221,11 +224,14 @@ class Index(IndexReader):
             finally:
                 self._db.execute(f"PRAGMA busy_timeout = {wait}")
             return
+        begun = monotonic_ns()
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             self._is_in_vain = self._waits_once and "locked" in str(error)
             raise
+        finally:
+            self.waited_ns += monotonic_ns() - begun
 
     def _follow(self) -> None:
         """Go on with another file of the name, or with a new one where it is gone or damaged."""

@@ -194,6 +194,7 @@ class Recorder:
         to = self._opened(now_boot)
         if to is None:
             return
+        waited_ns = to.index.waited_ns
         try:
             with to.index.waiting_once():  # whatever the number of sources: their rings hold some seconds
                 self._tell_departed(to)  # before files of theirs are deleted
@@ -210,7 +211,7 @@ class Recorder:
             self._recovered(now)
         if self._tracks is not None:
             self._tracks.commit()
-        took = (self._boottime() - now_boot) / 1e9
+        took = (self._boottime() - now_boot - to.index.waited_ns + waited_ns) / 1e9
         if took > _HUNG_S:
             self._troubles.add(now, self._clock.utc_ns(), "store_hung", f"a write took {took:.0f} s")
             log.warning("the store did not answer", seconds=round(took, 1))

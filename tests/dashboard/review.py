@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from daemon.analytics.journal_file import JournalFile
-from daemon.recording.index import Claim, Index
+from daemon.recording.index import ClaimedTime, Index
 from daemon.recording.store import Store
 from lookout.messages import Event, EventAttribute
 from tests.support.browsing import OPERATE, PATIENCE_MS, Dashboard, chromium
@@ -109,7 +109,7 @@ def _record(folder: Path, clips: Path, events: Sequence[str]) -> None:
         for number, (kind, event) in enumerate(zip(("h264", "hevc"), events)):
             file = record(store, clip(clips, kind), at=100 * number * SECOND, source="street-1", claimed=True)
             index.add_file(file)
-            index.put_claim(Claim("street-1", event, file.begin, file.end, "ready"))
+            index.put_claims([ClaimedTime("street-1", event, file.begin, file.end, "ready")])
 
 
 @contextmanager

@@ -106,9 +106,10 @@ def test_an_event_has_its_clip(tmp_path: Path, folder_of_all: Path) -> None:
     rules = [{"name": "seen", "type": "object", "labels": ["bright"]}]
     source = {"id": "cam", "type": "av", "url": server.url("cam"), "rules": rules}
     model = {"path": "none", "backend": "fake", "confidence": 0.8}
-    config = _config(tmp_path, [source], record={"mode": "events", "pre_s": 1.0, "post_s": 0.5}, model=model)
+    port = free_port()
+    record = {"mode": "events", "pre_s": 1.0, "post_s": 0.5, "port": port}
+    config = _config(tmp_path, [source], record=record, model=model)
     config["tracking"] = {"enabled": True, "floor": 0.8, "timeout_s": 0.2, "memory_s": 0.2}
-    config["record"]["port"] = port = free_port()
     config["http"] = {"tokens": [{"name": "screen", "role": "view", "token": _VIEW}]}
     stored = Stored(tmp_path / "store")
     try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from time import monotonic
+from time import monotonic, monotonic_ns
 
 import pytest
 
-from daemon.recording import index_reader
+from daemon.recording import index_reader, recorder
 from daemon.recording.absence import Absence
 from daemon.recording.causes import LASTING, Cause
 from daemon.recording.clips import Claim
@@ -357,6 +357,26 @@ def test_a_source_that_is_switched_off_later_is_off_since_then(tmp_path: Path, c
     rig.send(5)
     rig.finish()
     assert rig.shape() == [("recorded", 5.0), ("off", 20.0), ("recorded", 5.0)]
+
+
+def test_an_index_that_is_locked_is_no_store_that_hangs(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_reader, "_WAIT_S", 1.0)
+    monkeypatch.setattr(recorder, "_HUNG_S", 0.8)
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(3)
+    begun = monotonic_ns()
+    rig.recorder._boottime = lambda: rig.clock.monotonic_ns() + monotonic_ns() - begun
+    with logged() as lines, locked_index(rig.folder):
+        rig.send(3, turns=False)
+        rig.wait(5)
+    words = [line["event"] for line in lines]
+    assert "recording waits for its store" in words
+    assert "the store did not answer" not in words
+    rig.send(3)
+    rig.finish()
+    assert rig.shape()[0] == ("recorded", 9.0)
 
 
 def test_a_stop_waits_once_for_an_index_that_is_locked(
