@@ -210,6 +210,9 @@ class SoftwareDecoder:
     name = "cpu"
     is_waiting = False
 
+    def __init__(self) -> None:
+        self._is_turned = False  # a picture was, so that another may say that it is upright
+
     def can_begin(self) -> bool:
         return True
 
@@ -231,8 +234,12 @@ class SoftwareDecoder:
 
     def _picture(self, frame: VideoFrame) -> DecodedPicture:
         turns = None
-        if frame.rotation or (frame.key_frame and Type.DISPLAYMATRIX in frame.side_data):
-            turns = turns_of_picture(frame)
+        if frame.rotation:
+            turns, self._is_turned = turns_of_picture(frame), True
+        elif self._is_turned and frame.key_frame and Type.DISPLAYMATRIX in frame.side_data:
+            turns = (
+                0  # a picture whose `side_data` was read has a reference to itself, and waits for the garbage collector
+            )
         shape = (frame.width, frame.height), turns
         return DecodedPicture(
             frame.pts, frame.time_base, partial(self._load_marked, frame), frame.interlaced_frame, *shape

@@ -43,6 +43,7 @@ class UploadingDecoder(SoftwareDecoder):
         close_when_free: Callable[[UploadTarget], None],
         on_close: Callable[[], None],
     ) -> None:
+        super().__init__()
         self._max_bytes, self._make, self._close_when_free, self._on_close = max_bytes, make, close_when_free, on_close
         self._target: UploadTarget | None = None
         self._size = (0, 0)
