@@ -114,7 +114,8 @@ class RateLimiter:
     """Limits lines of one kind about one source in a window of time; the next line has the number of lines held back.
 
     A flapping camera or a repeated warning must not fill a disk. While lines are held back, one line passes a window,
-    and the window doubles, up to an hour. Metrics, errors without a source and changes by a user (`by`) always pass.
+    and the window doubles, up to an hour. Metrics, errors without a source and what users do (`by`, `token`) always
+    pass.
     """
 
     def __init__(self, clock: Clock, limit: int = 10, window_s: float = 60.0) -> None:
@@ -123,7 +124,8 @@ class RateLimiter:
         self._lock = threading.Lock()
 
     def __call__(self, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        if method == "debug" or "by" in event or ("source" not in event and method != "warning"):
+        is_limited = "source" in event or method == "warning"
+        if method == "debug" or not is_limited or "by" in event or "token" in event:
             return event
         with self._lock:
             row, suppressed = self._row((str(event.get("event")), str(event.get("source"))))

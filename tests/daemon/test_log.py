@@ -109,6 +109,14 @@ def test_who_asks_for_every_frame_gets_every_frame(clock: ManualClock, level: st
     assert all(limiter(None, level, {"event": "frame", "source": "door"}) for _ in range(10))
 
 
+@pytest.mark.parametrize("who", ["by", "token"])
+def test_what_users_do_is_never_held_back(clock: ManualClock, who: str) -> None:
+    """Nobody hides the end of a lock behind ten others."""
+    limiter = RateLimiter(clock, limit=1)
+    line = {"event": "a lock was removed", "source": "door", who: "guard"}
+    assert all(limiter(None, "info", dict(line)) == line for _ in range(50))
+
+
 def test_a_standard_error_without_room_stops_nobody(tmp_path: Path) -> None:
     """A capture thread that logs must not die of it; what was lost is counted where there is room again."""
     path = tmp_path / "log"
