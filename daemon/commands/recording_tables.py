@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from daemon.clock import local_text
@@ -17,7 +17,7 @@ from daemon.redact import printable
 
 
 def show_summaries(rows: Sequence[Summary], console: Console) -> None:
-    table = Table("source", "from", "to", "recorded", "covered", "size", "files", "locks")
+    table = _table("source", "from", "to", "recorded", "covered", "size", "files", "locks")
     for row in rows:
         covered = row.recorded / (row.end - row.begin) if row.end > row.begin else 1.0
         table.add_row(
@@ -34,7 +34,7 @@ def show_summaries(rows: Sequence[Summary], console: Console) -> None:
 
 
 def show_parts(rows: Sequence[Part], console: Console) -> None:
-    table = Table("source", "from", "to", "length", "what", "size")
+    table = _table("source", "from", "to", "length", "what", "size")
     for row in rows:
         if row.cause is None:
             what, size = Text("recorded"), _size(row.bytes)
@@ -47,11 +47,16 @@ def show_parts(rows: Sequence[Part], console: Console) -> None:
 
 
 def show_locks(rows: Sequence[Lock], console: Console) -> None:
-    table = Table("id", "source", "from", "to", "by", "reason")
+    table = _table("id", "source", "from", "to", "by", "reason")
     for row in rows:
         times = local_text(row.begin), local_text(row.end)
         table.add_row(row.id, _text(row.source), *times, _text(row.by), _text(row.reason))
     _show(table, console, "nothing is locked")
+
+
+def _table(*names: str) -> Table:
+    """Nothing in it is cut off: an id is to be given to another command."""
+    return Table(*(Column(name, overflow="fold", no_wrap=name == "id") for name in names))
 
 
 def _show(table: Table, console: Console, nothing: str) -> None:

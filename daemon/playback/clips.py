@@ -94,7 +94,10 @@ class Clips:
         if not found and answers.failed:
             raise HTTPException(503, "; ".join(answers.failed.values()), {"Retry-After": "5"})
         if not found:
-            raise HTTPException(404, "nothing was recorded for this event, or it was forgotten with its video")
+            raise HTTPException(
+                404,
+                "no time of this event is known: it came just now, nothing was recorded for it, or its video is gone",
+            )
         begin, end = min(times.begin for times in found), max(times.end for times in found)
         return check_times(begin, end, LONGEST_NS)
 

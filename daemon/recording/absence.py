@@ -51,8 +51,8 @@ def note_absent(to: OpenStore, absence: Absence, recorded: Collection[str], now:
     for source in to.index.sources():
         if source in absence.recorded or source in recorded:
             continue
-        gap = to.index.open_gap(source)
-        if gap is not None and gap.cause in LASTING:
+        gap, last = to.index.open_gap(source), to.index.newest(source)
+        if gap is not None and gap.cause in LASTING and (last is None or gap.end >= last.end):
             continue
         at = max(absence.at, gap.end if gap else 0)
         files = SourceFiles(source, None, "", "")  # it writes none: the last one may lack its end

@@ -146,6 +146,12 @@ class Assembler:
         """When the first of them came; None if none waits."""
         return self._waiting.moments[0].boot if self._waiting.moments else None
 
+    def assume_offset(self, offset: int) -> int:
+        """The offset of the time of day, which is this one where no packet has told it; ns."""
+        if self.place.offset is None:
+            self.place = msgspec.structs.replace(self.place, offset=offset)
+        return offset if self.place.offset is None else self.place.offset
+
     def seen_at(self, session: str, pts: int) -> int | None:
         """When a picture came, BOOTTIME ns, by those that wait; None if none of its session does."""
         packets, moments = self._waiting

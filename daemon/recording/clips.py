@@ -11,6 +11,8 @@ ClipState = Literal["recording", "ready", "failed"]
 _MAX_EVENTS = 200  # of one clip; the first ones are named
 _MAX_OPEN = 64
 _MAX_WRITTEN = 64  # spans
+# While a store is away no clip ends, and the ring has little room for what another process must know.
+_MAX_HELD, _MAX_NAMED = 256, 1500  # clips, and events of all
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
@@ -91,6 +93,7 @@ class Clips:
                 clip.begin, clip.end = min(clip.begin, begin), max(clip.end, end)
                 if len(clip.events) < _MAX_EVENTS:
                     clip.events.append(event)
+                self._shed()
                 return clip
         if self.open:
             begin = max(begin, min(self.open[-1].end, boot))
@@ -98,7 +101,14 @@ class Clips:
         self.open.append(clip)
         if len(self.open) > _MAX_OPEN:
             self.open[0].end = min(self.open[0].end, boot)
+        self._shed()
         return clip
+
+    def _shed(self) -> None:
+        """Forget the oldest clips where there are too many."""
+        held = self.open
+        while len(held) > 1 and (len(held) > _MAX_HELD or sum(len(clip.events) for clip in held) > _MAX_NAMED):
+            del held[0]
 
     def wants(self, begin: int, end: int) -> bool:
         """Whether some clip wants something between two times, BOOTTIME ns."""

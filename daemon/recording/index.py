@@ -1,6 +1,7 @@
 """The index of a store: what its files say of themselves, to be found quickly. SQLite; one writer, many readers.
 
-It is made anew from the files whenever it is lost (`reconcile.py`), and has from `open_gaps.py` what these cannot say.
+It is made anew from the files whenever it is lost (`reconcile.py`), and has the gaps that go on from `open_gaps.py`.
+The times that events want are nowhere else.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Index(IndexReader):
     Attributes:
         is_behind: it may not know all files: `reconcile` is to be called.
         unread: names the reading that it lacks, whoever begins or ends it; None for none.
-        waited_ns: for other processes that write, in all.
+        waited_ns: in vain for other processes that write, in all.
 
     Raises:
         StoreFullError: there is no room.
@@ -163,6 +164,11 @@ class Index(IndexReader):
         with self.writing() as db:
             db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)", claims)
 
+    def forget_claims(self, before: int) -> None:
+        """Those that end before a time, UTC ns."""
+        with self.writing() as db:
+            db.execute("DELETE FROM claims WHERE end < ?", (before,))
+
     def mark_asked(self) -> None:
         """Somebody reads the files for it. If that is cut off, the next one that opens it finds it behind."""
         self.is_behind = False
@@ -228,10 +234,10 @@ class Index(IndexReader):
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            self._is_in_vain = self._waits_once and "locked" in str(error)
+            if "locked" in str(error):
+                self._is_in_vain = self._waits_once
+                self.waited_ns += monotonic_ns() - begun
             raise
-        finally:
-            self.waited_ns += monotonic_ns() - begun
 
     def _follow(self) -> None:
         """Go on with another file of the name, or with a new one where it is gone or damaged."""

@@ -17,8 +17,9 @@ from daemon.recording.store import Store, translated, write_whole
 log = structlog.get_logger(__name__)
 NAME: Final = "open_gaps.json"
 _MAX_BYTES: Final = 64 << 20
+_LOST: Final = "why sources were not recorded since their last files is lost with the index"
 _GROWN_NS: Final = 60_000_000_000  # gaps that only go on are written again so rarely
-Time = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Time = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
 class OpenGap(NamedTuple):
@@ -32,7 +33,6 @@ class OpenGap(NamedTuple):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[OpenGap]).decode
 
 
 class OpenGapsFile:
@@ -55,24 +55,35 @@ class OpenGapsFile:
         if self._written is not None and (gaps == self._written if exactly else _are_about(gaps, self._written)):
             return
         with translated(self._store.path / NAME), self._store.folder() as folder:
-            write_whole(folder, NAME, _encode(gaps) + b"\n")
+            write_whole(folder, NAME, _encode(gaps) + b"\n", begun=f".{NAME}")  # only one process writes it
         self._written = gaps
 
 
 def saved_gaps(store: Store) -> list[OpenGap]:
-    """Those that were saved last; none if the file is not there or cannot be read, which the log says."""
+    """Those that were saved last; none if the file is not there. The log says what cannot be read."""
+    path = str(store.path / NAME)
     try:
         with store.opened(NAME) as file:
-            content = os.read(file, _MAX_BYTES)
-        return _decode(content)
+            rows: list[object] = msgspec.json.decode(os.read(file, _MAX_BYTES), type=list)
     except FileNotFoundError:
         return []
     except (OSError, msgspec.MsgspecError) as error:
-        log.warning(
-            "why sources were not recorded since their last files is lost with the index",
-            path=str(store.path / NAME), reason=str(error),
-        )  # fmt: skip
+        log.warning(_LOST, path=path, reason=str(error))
         return []
+    found, problems = list[OpenGap](), list[str]()
+    for row in rows:
+        try:
+            gap = msgspec.convert(row, OpenGap)
+        except msgspec.ValidationError as error:
+            problems.append(str(error))
+            continue
+        if gap.begin <= gap.end:
+            found.append(gap)
+        else:
+            problems.append("a gap ends before it begins")
+    if problems:
+        log.warning(_LOST, path=path, gaps=len(problems), reason=problems[0])
+    return found
 
 
 def _are_about(gaps: Sequence[OpenGap], others: Sequence[OpenGap]) -> bool:

@@ -72,7 +72,7 @@ class OpenStore:
         self.store, self._troubles = store, troubles
         store.claim()
         self.index = Index(store)
-        self._open_gaps = OpenGapsFile(store)
+        self._open_gaps, self._is_refused = OpenGapsFile(store), False
         self._follower: threading.Thread | None = None  # reads the files for an index that is behind
         self.follow_index()
         self.retention = Retention(store, self.index, rules)
@@ -200,8 +200,14 @@ class OpenStore:
 
     def save_gaps(self, *, exactly: bool = False) -> None:
         """Those that go on, for an index that is lost; see `OpenGapsFile.save`. A store that refuses is asked again."""
-        with suppress(StoreError):
+        try:
             self._open_gaps.save(self.index.open_gaps_of_all(), exactly=exactly)
+        except StoreError as error:
+            if not self._is_refused:
+                log.warning("the gaps that go on are in the index alone", reason=str(error))
+            self._is_refused = True
+        else:
+            self._is_refused = False
 
     def close(self) -> None:
         self.index.close()

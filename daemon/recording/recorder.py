@@ -170,7 +170,7 @@ class Recorder:
         known = self._sources.get(source)
         if known is None:
             return
-        clip = known.claim(claim)
+        clip = known.claim(claim, self._clock.utc_ns() - self._boottime())
         self._claimed.note(known, clip, "recording", [claim.event])
         if clip.events == [claim.event]:
             self._on_clip(known, clip, False)

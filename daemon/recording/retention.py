@@ -112,6 +112,8 @@ class Retention:
             self._tried_again_at = now + _TRIED_AGAIN_NS
             self._refused.clear()
             self._unreadable.clear()
+            if ages:  # their videos went, or there were none
+                self._index.forget_claims(now - max(self._rules.continuous_ns, self._rules.events_ns))
         sizes = self._index.sizes()
         for source, most in self._rules.max_source_bytes.items():
             left = limit - (self.deleted_files - before)

@@ -161,12 +161,14 @@ class SourceRecorder:
         """Nothing comes from then on; UTC ns."""
         self.files.note(at, cause, detail)
 
-    def claim(self, claim: Claim) -> Clip:
-        """An event wants what is around it. The next process knows."""
+    def claim(self, claim: Claim, offset: int) -> Clip:
+        """An event wants what is around it.
+
+        Args:
+            offset: of the time of day to BOOTTIME, ns, where no packet has told it.
+        """
         self._read()  # its picture may be there; a turn is due no later for that
-        clip = self.clips.add(claim.event, self._seen_at(claim, self._assembler.place.offset or 0))
-        self._commit()
-        return clip
+        return self.clips.add(claim.event, self._seen_at(claim, self._assembler.assume_offset(offset)))
 
     def mark(self, to: OpenStore, clip: Clip) -> None:
         """Mark what is written already of a clip.

@@ -278,13 +278,16 @@ def open_file(name: str, flags: int, folder: int) -> int:
     raise NoFileError(errno.EINVAL, f"{name} is no regular file")
 
 
-def write_whole(folder: int, name: str, content: bytes, *, replaces: bool = True) -> None:
+def write_whole(folder: int, name: str, content: bytes, *, replaces: bool = True, begun: str | None = None) -> None:
     """Write a small file at once: it is there whole, or not at all.
+
+    Args:
+        begun: its name meanwhile, which a kill leaves; None for one of this process.
 
     Raises:
         OSError: it cannot be written.
     """
-    begun = f".{name}.{os.getpid()}"
+    begun = begun or f".{name}.{os.getpid()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(begun, flags, FILE_MODE, dir_fd=folder)
     try:

@@ -157,6 +157,7 @@ class _Watched:
         while monotonic() - begun < _START_S:
             if all(row.state == "up" for row in self._next().sources.values()):
                 return
+        raise AssertionError(f"not all cameras are up after {_START_S:.0f} s")
 
     def skip(self, seconds: float) -> None:
         begun = monotonic()
@@ -178,6 +179,7 @@ class _Watched:
             last = self._next()
             if last.latency:
                 p99.append(last.latency["total"].p99 / 1e6)
+        assert p99, "nothing was published"
         frames, took = _published(last) - _published(first), last.uptime_s - first.uptime_s
         parts = {part: used - cpu.get(part, 0.0) for part, used in _cpu_s(self._daemon.pid).items()}
         lost = Counter({cause: _lost(last, cause) - _lost(first, cause) for cause in CAUSES})

@@ -78,7 +78,9 @@ def test_a_time_is_locked_exported_and_verified(command: Command, files: Sequenc
     times = ("--from", "2027-01-15T08:00:02Z", "--to", "2027-01-15T08:00:13+00:00")
     lock = command.json("lock", "door", *times, "--reason", "theft")
     assert [row["id"] for row in command.json("list", "--locks")] == [lock["id"]]
-    assert "theft" in command.run("list", "--locks")[0]
+    listed = command.run("list", "--locks")[0]
+    assert "theft" in listed
+    assert lock["id"] in listed
     out = tmp_path / "out.mp4"
     told = command.run("export", "door", out, *times)
     assert "not there: " in told[1]
