@@ -148,9 +148,11 @@ class Assembler:
 
     def assume_offset(self, offset: int) -> int:
         """The offset of the time of day, which is this one where no packet has told it; ns."""
-        if self.place.offset is None:
-            self.place = msgspec.structs.replace(self.place, offset=offset)
-        return offset if self.place.offset is None else self.place.offset
+        known = self.place.offset
+        if known is not None:
+            return known
+        self.place = msgspec.structs.replace(self.place, offset=offset)
+        return offset
 
     def seen_at(self, session: str, pts: int) -> int | None:
         """When a picture came, BOOTTIME ns, by those that wait; None if none of its session does."""

@@ -236,10 +236,9 @@ class SoftwareDecoder:
         turns = None
         if frame.rotation:
             turns, self._is_turned = turns_of_picture(frame), True
+        # Reading `side_data` makes the picture refer to itself: then only the garbage collector frees its memory.
         elif self._is_turned and frame.key_frame and Type.DISPLAYMATRIX in frame.side_data:
-            turns = (
-                0  # a picture whose `side_data` was read has a reference to itself, and waits for the garbage collector
-            )
+            turns = 0
         shape = (frame.width, frame.height), turns
         return DecodedPicture(
             frame.pts, frame.time_base, partial(self._load_marked, frame), frame.interlaced_frame, *shape
