@@ -22,7 +22,7 @@ Gaps = Mapping[tuple[str, str], Mapping[str, float]]
 """Seconds that are not on disk, by cause, of each source and store since the daemon began."""
 INTERVAL_S: Final = 30.0
 """Between two readings."""
-_ASKED_FOR: Final = ("off", "no_event", "expired", "fenced", "clock")  # nothing is missing that was wanted
+_ASKED_FOR: Final = ("off", "no_event", "fenced", "clock")  # nothing is missing that was wanted
 _TIMEOUT_S: Final = 10.0
 _ROW: Final = re.compile(rb"^lookout_recording_gap_seconds_total\{([^}\n]*)\} (\S+)", re.MULTILINE)
 _LABEL: Final = re.compile(rb'(\w+)="([^"]*)"')

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from daemon.config.recording import StoreConfig
-from daemon.recording.causes import CAUSES
+from daemon.recording.causes import CAUSES, RECORDED
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -82,7 +82,8 @@ class RecordingExposition:
             recorded.add_metric(key, account.recorded_ns / 1e9)
             gap_ns = self._grown(store, account)
             for cause in CAUSES:
-                gaps.add_metric([*key, cause], gap_ns.get(cause, 0) / 1e9)
+                if cause not in RECORDED:
+                    gaps.add_metric([*key, cause], gap_ns.get(cause, 0) / 1e9)
             missing = sum(ns for cause, ns in account.gap_ns.items() if cause not in _UNWANTED)
             if account.recorded_ns + missing:
                 covered.add_metric(key, account.recorded_ns / (account.recorded_ns + missing))

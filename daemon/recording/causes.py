@@ -7,8 +7,13 @@ from typing import Final, Literal, get_args
 Cause = Literal[
     "source_down", "no_key", "network", "disk_slow", "disk_full", "disk_error", "store_away", "store_hung",
     "recorder_down", "daemon_down", "off", "no_event", "codec", "fenced", "clock", "expired",
+    "unread",
 ]  # fmt: skip
 LASTING: Final[tuple[Cause, ...]] = ("off", "fenced")  # gaps go on until the source is recorded again
+RECORDED: Final[tuple[Cause, ...]] = (
+    "expired",
+    "unread",
+)  # was on disk: not counted as missing
 CAUSES: Final[tuple[str, ...]] = get_args(Cause)
 MEANINGS: Final[dict[str, str]] = {
     "source_down": "the camera gave no video; the detail says why",
@@ -27,4 +32,5 @@ MEANINGS: Final[dict[str, str]] = {
     "fenced": "the source was no more this member's of the fleet",
     "clock": "the time of day was set",
     "expired": "it was deleted, as the limits of the store say",
+    "unread": "the index is being made, and may not know it yet",
 }

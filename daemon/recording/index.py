@@ -273,7 +273,6 @@ class Index(IndexReader):
 
     def _begin(self, folder: int) -> None:
         """An empty file, without what another one of its name has left."""
-        self.is_behind = True
         for name in (f"{NAME}-wal", f"{NAME}-shm", f"{NAME}-journal"):
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder)
@@ -302,14 +301,15 @@ class Index(IndexReader):
                 return db
             if application not in (0, _APPLICATION):
                 raise StoreError(f"{self._path}: belongs to another program: move it away")
-            self.is_behind, self.unread = True, secrets.token_hex(8)
+            self.unread = secrets.token_hex(8) if next(self._store.files(), None) else None
+            self.is_behind = self.unread is not None
             db.execute("BEGIN IMMEDIATE")
             for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
                 db.execute(f'DROP TABLE "{name}"')
             for statement in _TABLES:
                 db.execute(statement)
             _add_later(db)
-            db.execute("INSERT INTO unread VALUES (?)", (self.unread,))
+            db.executemany("INSERT INTO unread VALUES (?)", [(self.unread,)] if self.unread else [])
             db.executemany(_PUT_OPEN_GAP, saved_gaps(self._store))
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
             db.execute(f"PRAGMA user_version = {_VERSION}")

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from daemon.recording.causes import Cause
 from daemon.recording.errors import StoreError, StoreFullError
 from daemon.recording.open_gaps import OpenGap
 from daemon.recording.records import FileFacts, Gap
@@ -68,6 +69,11 @@ class IndexReader:
         self._is_damaged = False  # a query has found it
         self._db = self._open()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it knows all files; False while it is made from them."""
+        return not self._has("unread") or not self._ask("SELECT 1 FROM unread")
+
     def sources(self) -> list[str]:
         """Those with a recording, or with a gap that goes on."""
         question = "SELECT source FROM sizes WHERE bytes > 0 UNION SELECT source FROM open_gaps ORDER BY 1"
@@ -102,9 +108,10 @@ class IndexReader:
 
     def timeline(self, source: str, begin: int, end: int) -> list[Span | Gap]:
         """Spans and gaps in order, without a hole, up to what is known; see `timeline.timeline`."""
+        untold: Cause = "expired" if self.is_whole else "unread"
         newest, entries = self.newest(source), self._entries(source, begin, end)
         since = min((entry.file.since for entry in entries), default=newest.since if newest else None)
-        return timeline(entries, begin, end, since=since, after=self.open_gaps(source))
+        return timeline(entries, begin, end, since=since, after=self.open_gaps(source), untold=untold)
 
     def open_gap(self, source: str) -> Gap | None:
         """The gap that goes on, up to when it was last told of."""
@@ -123,7 +130,7 @@ class IndexReader:
     def activity(self, source: str, begin: int, end: int) -> list[tuple[str, int, bytes]]:
         """How much was seen beside files with something in a time: their ids, and what was put of each. Some files may
         lack: those that are written, or were when the process ended, and those that the index was made again from."""
-        if not self._ask("SELECT 1 FROM sqlite_master WHERE name = 'activity'"):
+        if not self._has("activity"):
             return []
         question = (
             "SELECT file, first, counts FROM files JOIN activity ON file = id"
@@ -196,6 +203,10 @@ class IndexReader:
             for file, *gap in self._ask(question, *ids):
                 gaps.setdefault(file, []).append(Gap(*gap))
         return [Entry(_decode(facts), sorted(gaps.get(id, ()))) for id, facts in rows]
+
+    def _has(self, table: str) -> bool:
+        """False for one that an index of an earlier version lacks."""
+        return bool(self._ask("SELECT 1 FROM sqlite_master WHERE name = ?", table))
 
     def _ask(self, question: str, *values: object) -> list[Any]:
         self._follow()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from daemon.recording.causes import Cause
 from daemon.recording.records import FileFacts, Gap
 
 
@@ -29,17 +30,24 @@ class Entry(NamedTuple):
 
 
 def timeline(
-    entries: Iterable[Entry], begin: int, end: int, *, since: int | None = None, after: Sequence[Gap] = ()
+    entries: Iterable[Entry],
+    begin: int,
+    end: int,
+    *,
+    since: int | None = None,
+    after: Sequence[Gap] = (),
+    untold: Cause = "expired",
 ) -> list[Span | Gap]:
     """Spans and gaps in order, without a hole and without overlap, from `begin` up to what is known.
 
-    A time between files that no head tells of was recorded, and deleted since. A time that files have twice, because
+    A time between files that no head tells of was recorded. A time that files have twice, because
     the clock was set back, belongs to the one that begins earlier.
 
     Args:
         entries: all files with something within, and the next one, by their begin.
         since: when the first recording began; None if there is none.
         after: since the last file.
+        untold: why what was recorded is in none of them.
     """
     entries = [*entries]
     # Where the clock was set back, a file tells of gaps before others that come before it here.
@@ -53,7 +61,7 @@ def timeline(
         file = entry.file
         if file.begin > at:
             hole = min(file.begin, end)
-            found += _explained(entry.gaps, at, hole) if not steps else _explained(every, at, hole)
+            found += _explained(entry.gaps if not steps else every, at, hole, untold)
             at = hole
         if file.begin >= end:
             break
@@ -77,15 +85,15 @@ def _before(found: list[Span | Gap], at: int, since: int) -> int:
     return since
 
 
-def _explained(gaps: Sequence[Gap], begin: int, end: int) -> Iterator[Gap]:
+def _explained(gaps: Sequence[Gap], begin: int, end: int, untold: Cause) -> Iterator[Gap]:
     at = begin
     for gap in sorted(gaps):
         first, last = max(gap.begin, at), min(gap.end, end)
         if last <= first:
             continue
         if first > at:
-            yield Gap(at, first, "expired")
+            yield Gap(at, first, untold)
         yield Gap(first, last, gap.cause, gap.detail)
         at = last
     if at < end:
-        yield Gap(at, end, "expired")
+        yield Gap(at, end, untold)

@@ -19,6 +19,7 @@ from daemon.recording.timeline import Span
 from daemon.sources.port import PacketInfo
 from tests.support import recorded
 from tests.support.clock import ManualClock
+from tests.support.daemon import PATIENCE_S
 
 SECOND = 1_000_000_000
 FPS = 15
@@ -108,12 +109,19 @@ class Rig:
             if turns:
                 self.recorder.turn()
 
+    def await_index(self) -> None:
+        """Whoever reads the files for an index that was lost is done."""
+        if self.recorder._to is not None and (follower := self.recorder._to._follower):
+            follower.join(PATIENCE_S)
+
     def finish(self) -> None:
         self.recorder.turn()
+        self.await_index()
         self.recorder.finish()
 
     def kill(self) -> None:
-        """The process of the recorder ends at once; its locks go with it."""
+        """The process of the recorder ends at once; its locks and its threads go with it."""
+        self.await_index()
         for source in self.recorder._sources.values():
             source.close()
         if self.recorder._to is not None:

@@ -19,13 +19,15 @@ import pytest
 
 from daemon.cli import invoke
 from daemon.errors import LookoutError
+from daemon.recording.errors import StoreError
 from daemon.recording.evidence.background import Background, events_of
 from daemon.recording.evidence.check import Checked, check_folder
 from daemon.recording.evidence.content import Evidence, EvidenceOrder
 from daemon.recording.evidence.folder import PART, ExportedEvidence, write_folder
 from daemon.recording.evidence.signing import SigningKey, make_key, read_key, read_public_key
 from daemon.recording.evidence.tar import tar_of
-from daemon.recording.index import Index
+from daemon.recording.index import NAME, Index
+from daemon.recording.reconcile import reconcile
 from daemon.recording.records import FileFacts
 from daemon.recording.retention import Retention, Rules
 from daemon.recording.scan import scan
@@ -293,6 +295,19 @@ def test_a_file_that_is_written_is_taken_as_far_as_it_is_whole(
     assert check_folder(tmp_path / "out").findings == []
     file.detach()
     assert len(files) == 3
+
+
+def test_none_is_made_from_an_index_that_may_lack_files(
+    store: Store, files: Sequence[FileFacts], tmp_path: Path
+) -> None:
+    (store.path / NAME).unlink()
+    with closing(Index(store)) as other:
+        other.add_file(files[-1])
+        with pytest.raises(StoreError, match="its index is being made from the files"):
+            _made(store, other, tmp_path / "out")
+        reconcile(store, other)
+        assert len(_made(store, other, tmp_path / "out").missing) == 0
+    assert len([*(tmp_path / "out" / "video").rglob("*.mp4")]) == len(files)
 
 
 def test_what_was_damaged_before_is_told_then_and_later(

@@ -38,7 +38,6 @@ RULES = Rules(continuous_ns=3 * DAY, events_ns=30 * DAY)
 @pytest.fixture
 def index(store: Store) -> Iterator[Index]:
     with closing(Index(store)) as opened:
-        opened.mark_known(opened.unread)
         yield opened
 
 
@@ -94,6 +93,18 @@ def test_every_instant_is_a_span_or_has_a_cause(store: Store, index: Index, file
     with closing(IndexReader(store)) as reader:
         assert _said(reader) == _said(index)
         assert reader.sizes() == {"door": sum(files[number].size for number in (0, 3, 4))}
+
+
+def test_nothing_is_called_deleted_while_an_index_is_made(store: Store, index: Index, files: list[FileFacts]) -> None:
+    """A recorder goes on, and tells the new index of its file first."""
+    before = _said(index)
+    os.unlink(store.path / NAME)
+    with closing(Index(store)) as other:
+        other.add_file(files[-1], scan(store, files[-1].path).head.gaps)
+        with closing(IndexReader(store)) as reader:
+            assert _said(reader) == [before[0], (0, 33, "unread"), *before[-2:]]
+            reconcile(store, other)
+            assert _said(reader) == before
 
 
 @pytest.mark.usefixtures("files")

@@ -27,7 +27,6 @@ from daemon.recording.timeline import Span
 from daemon.sources.bitstream import Bitstream
 from tests.recording.playback_rig import locked_index
 from tests.recording.rig import DAY, EVENTS, EVERYTHING, FPS, SECOND, Rig
-from tests.support.daemon import PATIENCE_S
 from tests.support.events import logged
 from tests.support.recorded import Clip, clip, units
 from tests.support.stored import Stored
@@ -228,7 +227,7 @@ def test_a_source_that_is_not_recorded_stays_off_without_an_index(
         rig.kill()
         _lose_index(rig)
         rig.start_without(began)
-        _reconciled(rig)
+        rig.await_index()
     for _ in range(10):
         rig.wait(1)
     rig.recorder.finish()
@@ -240,21 +239,12 @@ def test_a_source_that_is_not_recorded_stays_off_without_an_index(
     assert is_whole(rig)
 
 
-def _reconciled(rig: Rig) -> None:
-    """Who reads the files for a new index is done: it would make another one where that is lost."""
-    assert rig.recorder._to is not None
-    if follower := rig.recorder._to._follower:
-        follower.join(PATIENCE_S)
-
-
 def _events_of(rig: Rig) -> list[str]:
     with closing(Store.open(rig.folder)) as store, closing(IndexReader(store)) as index:
         return [event for (event,) in index._ask("SELECT event FROM claims")]
 
 
 def _lose_index(rig: Rig) -> None:
-    if rig.recorder._to is not None:  # killed: a thread of it lives here
-        _reconciled(rig)
     for path in rig.folder.glob("index.sqlite*"):
         path.unlink(missing_ok=True)  # whoever closes it last removes its log
 
@@ -293,7 +283,6 @@ def test_a_rebuilt_index_has_the_gaps_that_go_on_to_the_byte(tmp_path: Path, cam
     rig.send(5)
     rig.recorder.note("door", rig.clock.utc_ns(), "source_down", "no route to host")
     rig.wait(7)
-    _reconciled(rig)
     rig.finish()
     with closing(Store.open(rig.folder)) as store:
         with closing(Index(store)) as index:
@@ -344,13 +333,12 @@ def test_an_old_file_of_gaps_hides_no_absence(tmp_path: Path, camera: Clip) -> N
     rig = Rig(tmp_path / "store", camera)
     begin = rig.clock.utc_ns()
     rig.send(5)
-    _reconciled(rig)
     rig.finish()
     _lose_index(rig)
     (rig.folder / "open_gaps.json").write_bytes(json.dumps([["door", begin - 9, begin + 9, "off", None]]).encode())
     rig.wait(60, turns=False)
     rig.start_without()
-    _reconciled(rig)
+    rig.await_index()
     rig.wait(10)
     rig.recorder.turn()
     rig.recorder.finish()
@@ -390,7 +378,6 @@ def test_events_without_end_while_a_store_is_away_have_little_state(tmp_path: Pa
 def test_a_damaged_file_of_gaps_costs_only_what_it_said(tmp_path: Path, camera: Clip, content: bytes) -> None:
     rig = Rig(tmp_path / "store", camera)
     rig.send(5)
-    _reconciled(rig)
     rig.finish()
     _lose_index(rig)
     (rig.folder / "open_gaps.json").write_bytes(content)

@@ -251,6 +251,7 @@ export const t = {
       disk_full: "The disk was full", disk_error: "The disk failed", store_away: "The store was away", store_hung: "The store hung",
       recorder_down: "The recorder was down", daemon_down: "Lookout did not run", off: "Recording was off", no_event: "No event wanted it",
       codec: "The video cannot be recorded", fenced: "Another daemon had it", clock: "The clock was set", expired: "It was deleted by its age",
+      unread: "The index is being made",
     },
   },
 };

@@ -104,8 +104,10 @@ class Evidence:
         """Recordings with something of the time.
 
         Raises:
-            StoreError: the index cannot be read.
+            StoreError: the index cannot be read, or does not know all files yet: some of that time might be left out.
         """
+        if not self._index.is_whole:
+            raise StoreError(f"{self._store.path}: its index is being made from the files: ask again when it is whole")
         return self._index.files_with_open(self._order.source, self._order.begin, self._order.end)
 
     def members(self) -> Iterator[Member]:

@@ -9,7 +9,7 @@ const ROWS = 2880; // of a tile: shorter ones are merged, they are below a pixel
 const LONGEST = 64 * 1440 * MINUTE; // that is looked for recordings, in each direction
 
 /** Causes that say least: where another store or daemon has another one, that is told. */
-const QUIET = ["expired", "off", "no_event", "store_away"];
+const QUIET = ["expired", "unread", "off", "no_event", "store_away"];
 
 /** @typedef {{begin: number, end: number, kind: "video"|"claimed"|"gap", cause: string|null, detail: string|null}} Row */
 

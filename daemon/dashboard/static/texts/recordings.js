@@ -25,6 +25,7 @@ export const recordingsTexts = {
     store_away: "the store was away", store_hung: "the store did not answer", recorder_down: "the recorder was down",
     daemon_down: "the daemon did not run", off: "recording was off", no_event: "no event wanted it", codec: "video that cannot be recorded",
     fenced: "another daemon had the source", clock: "the clock was set", expired: "it was deleted, as the limits of the store say",
+    unread: "the index is being made, and may not know it yet",
   },
   sayGap: (row) => (row.cause ? `Not recorded: ${recordingsTexts.causes[row.cause] ?? row.cause}${row.detail ? ` (${row.detail})` : ""}` : "Not recorded"),
   sayRow: (row, isFuture, isWhole) => {
