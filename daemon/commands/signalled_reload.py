@@ -38,7 +38,6 @@ def signal_to_reload(process: int, command: str, unheard: str) -> str:
     """
     answer, clock = answer_path(), SystemClock()
     until_ns = clock.monotonic_ns() + round(CHANGE_S * 1e9)
-    _check_runs(process, command)
     _wait_for_handler(process, command, clock)
     asked_ns = clock.monotonic_ns()
     try:
@@ -50,20 +49,26 @@ def signal_to_reload(process: int, command: str, unheard: str) -> str:
     return words_of(_answer_of(process, answer, asked_ns, until_ns, clock))
 
 
-def _check_runs(process: int, command: str) -> None:
+def _runs(process: int, command: str) -> bool:
+    """False for a moment while it is being started, when it has no words yet.
+
+    Raises:
+        LookoutError: it is another program.
+    """
     try:
         text = os.fsdecode(Path(f"/proc/{process}/cmdline").read_bytes())
     except OSError:  # there is none, or the system does not tell it: the signal shows which
-        return
+        return True
     names = [os.path.basename(word) for word in text.split("\0")]
     if text and not any(name in _PROGRAMS and following == command for name, following in pairwise(names)):
         raise LookoutError(f"process {process} is no `lookout {command}`: it is not signalled")
+    return bool(text)
 
 
 def _wait_for_handler(process: int, command: str, clock: Clock) -> None:
     """Before it has one, the signal would be lost, or end it."""
     never, until_ns = StopToken(), clock.monotonic_ns() + _BEGIN_S * 1e9
-    while not _hears_reload(process):
+    while not all((_runs(process, command), _hears_reload(process))):
         if clock.monotonic_ns() >= until_ns:
             raise LookoutError(f"process {process} listens for no reload: is it the id of `lookout {command}` itself?")
         clock.wait(never, _POLL_S)

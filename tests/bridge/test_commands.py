@@ -127,7 +127,7 @@ def test_a_program_that_sighup_would_end_is_not_signalled(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(signalled_reload, "_BEGIN_S", 0.1)
+    monkeypatch.setattr(signalled_reload, "_BEGIN_S", 0.1 if words else PATIENCE_S)
     config = _config(tmp_path)
     if command == "run":
         config.write_text(yaml.safe_dump({"model": {"path": str(DEMO_MODEL)}, "sources": [street("street")]}))
