@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from daemon.recording.errors import StoreError
 from daemon.recording.index_reader import ClaimedTime
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from daemon.recording.index import Index
     from daemon.recording.source_recorder import SourceRecorder
 
+log = structlog.get_logger(__name__)
 _MOST: Final = 20_000  # that wait for a store; the oldest go
 
 
@@ -22,6 +25,7 @@ class ClaimedTimes:
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, str], ClaimedTime] = {}  # by source and event
+        self._forgotten = 0
 
     def note(self, source: SourceRecorder, clip: Clip, state: ClipState, events: Iterable[str] = ()) -> None:
         """The time of a clip.
@@ -35,6 +39,7 @@ class ClaimedTimes:
             self._waiting[source.source, event] = ClaimedTime(source.source, event, begin, end, state)
         while len(self._waiting) > _MOST:
             del self._waiting[next(iter(self._waiting))]
+            self._forgotten += 1  # it may come again with its clip
 
     def write(self, index: Index) -> None:
         """Tell the index, now or when it can be written again."""
@@ -42,3 +47,8 @@ class ClaimedTimes:
             with suppress(StoreError):
                 index.put_claims(self._waiting.values())
                 self._waiting.clear()
+                if self._forgotten:
+                    log.warning(
+                        "the index does not know when some events were", at_most=self._forgotten
+                    )
+                    self._forgotten = 0

@@ -66,11 +66,16 @@ class Clips:
     Args:
         pre, post, longest: ns.
         state: of the process before.
+
+    Attributes:
+        unmarked: those whose time is still to be marked in files.
     """
 
     def __init__(self, pre: int, post: int, longest: int, state: ClipsState | None = None) -> None:
         self._pre, self._post, self._longest = pre, post, longest
         self.state = state or ClipsState()
+        self.unmarked = [*self.open]
+        self._shed: list[Clip] = []
 
     @property
     def open(self) -> list[Clip]:
@@ -83,8 +88,23 @@ class Clips:
     def pre(self) -> int:
         return self._pre
 
+    def has(self, event: str) -> bool:
+        return any(event in clip.events for clip in self.open)
+
     def add(self, event: str, boot: int) -> Clip:
         """An event at a time, BOOTTIME ns: the clip that has it from now on."""
+        clip = self._clip_for(event, boot)
+        if clip not in self.unmarked:
+            self.unmarked.append(clip)
+        self._bound()
+        return clip
+
+    def take_shed(self) -> list[Clip]:
+        """Those that were too many: they are over, and nothing is known to be written of them."""
+        shed, self._shed = self._shed, []
+        return shed
+
+    def _clip_for(self, event: str, boot: int) -> Clip:
         begin, end = boot - self._pre, boot + self._post
         for clip in reversed(self.open):
             if begin <= clip.end and end >= clip.begin:
@@ -93,7 +113,6 @@ class Clips:
                 clip.begin, clip.end = min(clip.begin, begin), max(clip.end, end)
                 if len(clip.events) < _MAX_EVENTS:
                     clip.events.append(event)
-                self._shed()
                 return clip
         if self.open:
             begin = max(begin, min(self.open[-1].end, boot))
@@ -101,14 +120,14 @@ class Clips:
         self.open.append(clip)
         if len(self.open) > _MAX_OPEN:
             self.open[0].end = min(self.open[0].end, boot)
-        self._shed()
         return clip
 
-    def _shed(self) -> None:
-        """Forget the oldest clips where there are too many."""
+    def _bound(self) -> None:
+        """Give the oldest up where there are too many."""
         held = self.open
         while len(held) > 1 and (len(held) > _MAX_HELD or sum(len(clip.events) for clip in held) > _MAX_NAMED):
-            del held[0]
+            self._shed.append(held.pop(0))
+        self.unmarked = [clip for clip in self.unmarked if clip not in self._shed]
 
     def wants(self, begin: int, end: int) -> bool:
         """Whether some clip wants something between two times, BOOTTIME ns."""

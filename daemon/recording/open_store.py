@@ -179,7 +179,7 @@ class OpenStore:
                 found = claim_in(self.store, facts.path, begin, end)
             except (BoxError, FileNotFoundError):
                 continue
-            if found is not None:
+            if found.facts != facts:  # perhaps marked by a process that was killed, or while the index was locked
                 self.index.add_file(found.facts, found.head.gaps)
 
     def trouble_at(self, utc: int) -> tuple[Cause, str | None] | None:

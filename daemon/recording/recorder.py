@@ -168,17 +168,14 @@ class Recorder:
 
     def claim(self, source: str, claim: Claim) -> None:
         known = self._sources.get(source)
-        if known is None:
+        if known is None or known.clips.has(claim.event):  # told again to this process: the one before was killed
             return
         clip = known.claim(claim, self._clock.utc_ns() - self._boottime())
+        for shed in known.clips.take_shed():
+            self._end_clip(known, shed)
         self._claimed.note(known, clip, "recording", [claim.event])
         if clip.events == [claim.event]:
             self._on_clip(known, clip, False)
-        if self._to is not None:
-            try:
-                known.mark(self._to, clip)
-            except StoreError as error:
-                self._fail(error)
 
     # --- turns -----------------------------------------------------------------------------------------------------
 

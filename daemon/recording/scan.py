@@ -196,11 +196,11 @@ def _is_cut_head(data: bytes) -> bool:
         return False
 
 
-def claim(store: Store, path: str, begin: int, end: int) -> Scanned | None:
+def claim(store: Store, path: str, begin: int, end: int) -> Scanned:
     """An event wants what lies between two times, UTC ns, of a file that is written no more: mark it there.
 
     Returns:
-        The file as it is now; None if nothing was to be marked.
+        The file as it is now.
 
     Raises:
         BoxError: it is no recording.
@@ -211,7 +211,7 @@ def claim(store: Store, path: str, begin: int, end: int) -> Scanned | None:
     wanted = [number for number, row in enumerate(found.fragments)
               if not row.claimed and row.begin < end and row.end > begin]  # fmt: skip
     if not wanted:
-        return None
+        return found
     with translated(path), store.opened(path, os.O_RDWR) as file:
         for number in wanted:
             at = claimed_at(found.fragments[number].offset)

@@ -6,6 +6,7 @@ import os
 import secrets
 from collections import Counter, deque
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from daemon.recording.assembly import Assembler, Break, Chunk, Place
 from daemon.recording.causes import LASTING, Cause
 from daemon.recording.clips import Claim, Clip, Clips, ClipsState
+from daemon.recording.errors import StoreError
 from daemon.recording.ring_layout import HEAD_BYTES
 from daemon.recording.ring_reader import RingReader
 from daemon.recording.source_files import Covered, SourceFiles
@@ -168,18 +170,10 @@ class SourceRecorder:
             offset: of the time of day to BOOTTIME, ns, where no packet has told it.
         """
         self._read()  # its picture may be there; a turn is due no later for that
-        return self.clips.add(claim.event, self._seen_at(claim, self._assembler.assume_offset(offset)))
-
-    def mark(self, to: OpenStore, clip: Clip) -> None:
-        """Mark what is written already of a clip.
-
-        Raises:
-            StoreError: it cannot be written.
-        """
-        if self._settings.continuous:
-            begin, end = self.utc_of(clip.begin), self.utc_of(clip.end)
-            self.files.claim(begin, end)
-            to.claim(self.source, begin, end, self.files.path)
+        clip = self.clips.add(claim.event, self._seen_at(claim, self._assembler.assume_offset(offset)))
+        if self._ring.state:  # the next process has to know what this one was told
+            self._commit()
+        return clip
 
     def utc_of(self, boot: int) -> int:
         """The time of day of a BOOTTIME, ns."""
@@ -212,6 +206,7 @@ class SourceRecorder:
         Raises:
             StoreError: nothing more can be written now; what was not stays in the ring.
         """
+        self._mark(to)
         try:
             while self._held and self._decide(to, now_boot):
                 self._pass()
@@ -238,6 +233,7 @@ class SourceRecorder:
             StoreError: it cannot be written, and stays in the ring.
         """
         self._hold(self._assembler.flush())
+        self._mark(to)
         try:
             while self._held:
                 self._decide(to, None)
@@ -351,6 +347,16 @@ class SourceRecorder:
                 self.tracks.note_written(self.files.path or "", head, chunk)
         else:
             self._lost["codec"] += len(chunk.samples)
+
+    def _mark(self, to: OpenStore) -> None:
+        """Mark what is written already of clips, now or in the next turn: a locked index keeps no video waiting."""
+        with suppress(StoreError):
+            for clip in [*self.clips.unmarked]:
+                if self._settings.continuous:
+                    begin, end = self.utc_of(clip.begin), self.utc_of(clip.end)
+                    self.files.claim(begin, end)
+                    to.claim(self.source, begin, end, self.files.path)
+                self.clips.unmarked.remove(clip)
 
     def _seen_at(self, claim: Claim, offset: int) -> int:
         """When an event was seen, BOOTTIME ns."""

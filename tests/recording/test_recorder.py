@@ -10,7 +10,7 @@ from time import monotonic
 
 import pytest
 
-from daemon.recording import index_reader, recorder
+from daemon.recording import claimed_times, index_reader, recorder
 from daemon.recording.absence import Absence
 from daemon.recording.causes import LASTING, Cause
 from daemon.recording.clips import Claim
@@ -348,7 +348,8 @@ def test_an_old_file_of_gaps_hides_no_absence(tmp_path: Path, camera: Clip) -> N
 
 
 def test_events_without_end_while_a_store_is_away_have_little_state(tmp_path: Path, camera: Clip) -> None:
-    """Each time with another clip, or in the same one: the ring's state has room for them, and the newest count."""
+    """Each time with another clip, or in the same one: the ring's state has room for the newest, and each clip has an
+    end."""
     rig = Rig(tmp_path / "store", camera, EVENTS)
     rig.send(5)
     rig.folder.rename(tmp_path / "away")
@@ -361,6 +362,28 @@ def test_events_without_end_while_a_store_is_away_have_little_state(tmp_path: Pa
     rig.send(20)
     rig.finish()
     assert "5f0c2d1e-1795183102999" in {name for name, _, _ in rig.told} | set(_events_of(rig))
+    begun, over = ([name for name, is_over, _ in rig.told if is_over == which] for which in (False, True))
+    assert len(begun) > 1500
+    assert sorted(begun) == sorted(over)
+
+
+def test_a_store_that_was_away_says_how_many_events_it_knows_no_time_of(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claimed_times, "_MOST", 10)
+    rig = Rig(tmp_path / "store", camera, EVENTS)
+    rig.send(5)
+    rig.folder.rename(tmp_path / "away")
+    rig.recorder.turn()
+    with logged() as lines:
+        for number in range(13):
+            rig.event(f"e{number}")
+        (tmp_path / "away").rename(rig.folder)
+        rig.wait(10)
+    rig.finish()
+    (forgotten,) = (line["at_most"] for line in lines if "when some events were" in line["event"])
+    assert len(_events_of(rig)) == 10
+    assert forgotten >= 3
 
 
 @pytest.mark.parametrize(
@@ -522,6 +545,45 @@ def test_a_clip_has_what_was_written_before_its_event_came(tmp_path: Path, camer
     (told,) = [row for row in rig.told if row[1]]
     assert told[2] == pytest.approx(15 * SECOND, abs=1e8)
     rig.finish()
+
+
+def test_what_an_event_wants_is_known_to_the_next_recorder_at_once(tmp_path: Path, camera: Clip) -> None:
+    """Though the daemon tells both of it, since it does not know how far the first one came."""
+    rig = Rig(tmp_path / "store", camera, EVENTS)
+    rig.send(20)
+    rig.event("first")
+    rig.kill()
+    rig.start()
+    rig.event("first", ago=-1)
+    rig.send(20)
+    rig.finish()
+    assert [(name, is_over) for name, is_over, _ in rig.told] == [("first", False), ("first", True)]
+    assert rig.told[1][2] == 4 * SECOND
+
+
+@pytest.mark.parametrize("trouble", ["killed", "index locked"])
+def test_an_older_file_that_an_event_wants_is_marked_in_the_end(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """Otherwise it would go before its time."""
+    monkeypatch.setattr(index_reader, "_WAIT_S", 0.1)
+    rig = Rig(tmp_path / "store", camera)
+    while len(Stored(rig.folder).files("door") if rig.put else ()) < 2:
+        rig.send(2)
+    with locked_index(rig.folder) as let_go:
+        if trouble == "killed":
+            let_go()
+        rig.event("first")
+        if trouble == "killed":
+            rig.kill()
+            rig.start()
+        rig.send(5)
+        let_go()
+    rig.send(10)
+    rig.finish()
+    first, second, *_ = Stored(rig.folder).files("door")
+    assert (first.reason, first.claimed > 0, second.claimed > 0) == ("minute", True, True)
+    Stored(rig.folder).check_sound()
 
 
 def test_events_share_a_clip_and_the_rest_is_released(tmp_path: Path, camera: Clip) -> None:

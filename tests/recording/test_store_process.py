@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from daemon.clock import SystemClock, boottime_ns
 from daemon.config.root import LogConfig
 from daemon.recording.absence import Absence
+from daemon.recording.clips import Claim
+from daemon.recording.index import IndexReader
+from daemon.recording.process import store_process
 from daemon.recording.process.main import RecorderOrder
+from daemon.recording.process.protocol import ClipTold
 from daemon.recording.process.store_process import StoreProcess
 from daemon.recording.recorder import StorePlace
 from daemon.recording.ring import Ring, RingWriter
+from daemon.recording.store import Store
 from daemon.sources.port import PacketInfo
 from tests.recording.rig import DAY, EVERYTHING, SECOND
 from tests.support.daemon import wait_until
@@ -24,10 +29,10 @@ from tests.support.stored import Stored
 
 
 @contextmanager
-def _running(folder: Path) -> Iterator[StoreProcess]:
+def _running(folder: Path, told: Callable[[object], None] = lambda _: None) -> Iterator[StoreProcess]:
     order = RecorderOrder(StorePlace(str(folder), False, DAY), "run", LogConfig())
     with closing(Ring("tracks", 4 << 20)) as tracks:
-        process = StoreProcess("main", order, lambda _: None, tracks, runtime_of(SystemClock()))
+        process = StoreProcess("main", order, told, tracks, runtime_of(SystemClock()))
         process.start()
         try:
             yield process
@@ -67,6 +72,26 @@ def test_a_source_that_is_switched_off_while_its_recorder_is_down_is_off_since_t
     assert len(files) == len(camera.samples)
     (*_, last) = stored.gaps("door")
     assert (last.cause, last.detail) == ("off", "it was switched off")
+
+
+def test_no_event_is_lost_with_the_process_that_was_told_of_it(tmp_path: Path, clips: Path) -> None:
+    """One more than a process is told at once, which hangs."""
+    told = list[object]()
+    with _running(tmp_path / "store", told.append) as process, closing(Ring("door", 4 << 20)) as ring:
+        process.record("door", EVERYTHING, ring)
+        wait_until(lambda: process.figures.accounts and process.figures.cause is None, "it records")
+        _put(ring, clip(clips, "h264"))
+        (pid,) = process.pids
+        os.kill(pid, signal.SIGSTOP)
+        names = [f"e{number}" for number in range(store_process._MAX_UNHEARD + 1)]
+        for name in names:
+            assert process.claim("door", Claim(name, None, None, SystemClock().utc_ns()))
+        os.kill(pid, signal.SIGKILL)
+        with closing(Store.open(tmp_path / "store")) as store, closing(IndexReader(store)) as index:
+            wait_until(lambda: index.claim("door", names[-1]), "the last one is known")
+            known = {event for (event,) in index._ask("SELECT event FROM claims")}
+    assert known == set(names)
+    assert [row.state for row in told if isinstance(row, ClipTold)].count("ready") > 0
 
 
 def test_a_process_that_begins_again_knows_what_it_does_not_record(tmp_path: Path, clips: Path) -> None:

@@ -84,6 +84,7 @@ class _RecorderProcess:
         self._channel, self._clock = channel, SystemClock()
         self._recorder = Recorder(order.place, order.instance, self._clock, self._tell)
         self._is_stopping = False
+        self._claims = 0
 
     def run(self) -> None:
         configure_gc_and_switch_interval(captures=False)
@@ -145,6 +146,7 @@ class _RecorderProcess:
             recorder.note(message.source, message.at, message.cause, message.detail)
         elif isinstance(message, Claimed):
             recorder.claim(message.source, message.claim)
+            self._claims += 1
         elif isinstance(message, Others):
             recorder.explain(message.absence)
         elif isinstance(message, Stop):
@@ -164,7 +166,7 @@ class _RecorderProcess:
         rows = recorder.accounts
         for first in range(0, len(rows), _AT_ONCE):
             self._send(Accounts(rows[first : first + _AT_ONCE]))
-        self._send(Beat(cause, detail, recorder.uuid, *recorder.sizes))
+        self._send(Beat(cause, detail, recorder.uuid, *recorder.sizes, self._claims))
 
     def _send(self, message: FromRecorder) -> None:
         with suppress(OSError):  # the daemon is gone, which the next `receive` says

@@ -83,6 +83,7 @@ class Beat(ProcessMessage, frozen=True, tag=1):
         uuid: of the store, once it was found.
         bytes: of its recordings.
         free_bytes: of its disk; -1 if unknown.
+        claims: that this process has taken; the one after it knows them.
     """
 
     cause: Cause | None
@@ -90,6 +91,7 @@ class Beat(ProcessMessage, frozen=True, tag=1):
     uuid: str | None
     bytes: int
     free_bytes: int
+    claims: int
 
 
 class Accounts(ProcessMessage, frozen=True, tag=4):

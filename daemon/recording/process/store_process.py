@@ -41,6 +41,7 @@ log = structlog.get_logger(__name__)
 _SILENT_NS = 5_000_000_000  # without a sign of life for so long its store hangs
 _END_S = 4.0
 _MAX_WAITING = 100_000  # messages
+_MAX_UNHEARD = 10_000  # claims
 _MAX_LEAVING = 256  # sources, each with its ring
 
 
@@ -88,6 +89,8 @@ class StoreProcess(SupervisedProcess):
         self._absence: Absence | None = None
         self._numbers = itertools.count()
         self._waiting: deque[tuple[ProcessMessage, Ring | None]] = deque()
+        self._unheard: deque[Claimed] = deque()  # the process may not have them
+        self._heard = 0  # claims that it has told of
         self._accounts: list[Account] = []  # for the next beat
         self._heard_at = runtime.clock.utc_ns()
         self._figures = StoreFigures(name, "recorder_down", "it has not begun", 0, -1, ())
@@ -136,16 +139,15 @@ class StoreProcess(SupervisedProcess):
             self._put(Noted(source, at, cause, detail))
 
     def claim(self, source: str, claim: Claim) -> bool:
-        """Whether the store records the source."""
-        if source not in self._wanted:
-            return False
-        self._put(Claimed(source, claim))
-        return True
+        """Whether the store records the source, and does not hang for too long."""
+        return source in self._wanted and self._put(Claimed(source, claim))
 
-    def _put(self, message: ProcessMessage, ring: Ring | None = None) -> None:
-        if len(self._waiting) < _MAX_WAITING:
+    def _put(self, message: ProcessMessage, ring: Ring | None = None) -> bool:
+        has_room = len(self._waiting) < _MAX_WAITING
+        if has_room:
             self._waiting.append((message, ring))
         self.ring_bell()
+        return has_room
 
     # --- its thread ------------------------------------------------------------------------------------------------
 
@@ -177,10 +179,16 @@ class StoreProcess(SupervisedProcess):
             link.put(Record(source, settings), ring)
         if absence is not None:
             link.put(Others(absence))
+        self._heard = 0
+        for claimed in self._unheard:
+            link.put(claimed)
 
     def on_turn(self, link: Link, now_ns: int) -> None:
-        while self._waiting:
-            link.put(*self._waiting.popleft())
+        while self._waiting and len(self._unheard) < _MAX_UNHEARD:
+            message, ring = self._waiting.popleft()
+            if isinstance(message, Claimed):
+                self._unheard.append(message)
+            link.put(message, ring)
         silent = now_ns - link.heard_ns
         if silent > _SILENT_NS and link.has_spoken and self._figures.cause != "store_hung":
             log.warning("a store does not answer", store=self.store, seconds=silent // 10**9)
@@ -191,6 +199,9 @@ class StoreProcess(SupervisedProcess):
             if message.uuid != self._order.place.uuid:
                 self._order = replace(self._order, place=replace(self._order.place, uuid=message.uuid))
             self._heard_at = self._clock.utc_ns()
+            while self._unheard and self._heard < message.claims:
+                self._unheard.popleft()
+                self._heard += 1
             accounts, self._accounts = tuple(self._accounts), []
             sizes = {"bytes": message.bytes, "free_bytes": message.free_bytes, "accounts": accounts}
             self._change(cause=message.cause, detail=message.detail, **sizes)
