@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -237,6 +238,36 @@ def test_a_source_that_is_not_recorded_stays_off_without_an_index(
     rig.finish()
     assert rig.shape() == [("recorded", 5.0), ("daemon_down", 60.0), ("off", 30.0), ("recorded", 5.0)]
     assert is_whole(rig)
+
+
+@pytest.mark.parametrize("rebuilds", [False, True])
+def test_a_source_whose_recordings_were_all_deleted_is_forgotten(
+    tmp_path: Path, camera: Clip, *, rebuilds: bool
+) -> None:
+    """By somebody who follows the documents, or by the limits of the store."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.recorder.forget("door", "off", "it was switched off")
+    rig.recorder.explain(Absence(rig.clock.utc_ns(), frozenset(), frozenset({"door"}), in_fleet=False))
+    rig.wait(6)
+    assert "door" in (rig.folder / "open_gaps.json").read_text()
+    if rebuilds:
+        shutil.rmtree(rig.folder / "door")
+        with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+            rebuild(store, index)
+    else:
+        for _ in range(3):  # the limits trust a clock that has gone on for a while
+            rig.wait(86_400)
+    rig.wait(6)
+    rig.wait(6)
+    with closing(Store.open(rig.folder)) as store, closing(IndexReader(store)) as index:
+        assert index.sources() == []
+    assert "door" not in (rig.folder / "open_gaps.json").read_text()
+    rig.begin_ring()
+    rig.connect("bbbb")
+    rig.send(5)
+    rig.finish()
+    assert rig.shape() == [("recorded", 5.0)]
 
 
 def _events_of(rig: Rig) -> list[str]:
