@@ -310,7 +310,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         index: counter of the messages on this topic, from 0; a gap is the subscriber's own loss. 0 in the journal.
         seq, session, pts, at: of the frame in which it began; `at` is its `captured_at`.
         confirmed_seq, confirmed_at: of the frame that confirmed it.
-        rule: its name; null for an object without a rule, and for an attribute.
+        rule: its name; null for an attribute.
         direction: "forward" over a line is from left to right, seen from its first point towards its second; through a
             gate it is from the first line to the second.
         track: id; null for a crowd.

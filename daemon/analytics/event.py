@@ -18,7 +18,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """One event about one track, about all tracks in a zone, or about an attribute.
 
     Attributes:
-        rule: name of the rule; None for an object without a rule.
+        rule: name of the rule; None for an attribute.
         began: the frame in which it began, such as the first one inside a zone.
         confirmed: the frame that confirmed it, after debouncing.
         track: id; None for a crowd.
@@ -28,7 +28,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
             point towards its second, or from the first line of a gate to the second.
         dwell_ns: source time in the zone so far.
         reason: why a stay ended.
-        config: the rule, as it was when the event was confirmed; None for an object without a rule.
+        config: the rule, as it was when the event was confirmed; None for an attribute.
         count: tracks in the zone, of a crowd.
         attribute: the one that has settled or changed.
     """
