@@ -39,8 +39,8 @@ class Absence(msgspec.Struct, frozen=True, array_like=True):
 
 
 def note_absent(to: OpenStore, absence: Absence, recorded: Collection[str], now: int) -> None:
-    """Begin a gap for each source that is not recorded and has none that lasts. One whose files are all gone is
-    forgotten.
+    """Begin a gap for each source that is not recorded and has none that lasts. One that the daemon does not have, and
+    of which there are no files, is forgotten.
 
     Args:
         recorded: sources that are, perhaps by a later configuration.
@@ -53,7 +53,7 @@ def note_absent(to: OpenStore, absence: Absence, recorded: Collection[str], now:
         if source in absence.recorded or source in recorded:
             continue
         gap, last = to.index.open_gap(source), to.index.newest(source)
-        if last is None and to.index.is_whole:
+        if last is None and source not in absence.there and to.index.is_whole:
             to.put_gaps(source, [])
             continue
         if gap is not None and gap.cause in LASTING and (last is None or gap.end >= last.end):

@@ -1,20 +1,21 @@
-"""The times that events want, on their way into the index: `clip.mp4` of an event is found by them."""
+"""The times that events want, on their way into the store: `clip.mp4` of an event is found by them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from daemon.recording.claim_files import append_claims
+from daemon.recording.clips import ClaimedTime
 from daemon.recording.errors import StoreError
-from daemon.recording.index_reader import ClaimedTime
 
 if TYPE_CHECKING:
     from daemon.recording.clips import Clip, ClipState
     from daemon.recording.index import Index
     from daemon.recording.source_recorder import SourceRecorder
+    from daemon.recording.store import Store
 
 log = structlog.get_logger(__name__)
 _MOST: Final = 20_000  # that wait for a store; the oldest go
@@ -25,7 +26,7 @@ class ClaimedTimes:
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, str], ClaimedTime] = {}  # by source and event
-        self._forgotten = 0
+        self._forgotten, self._is_refused = 0, False
 
     def note(self, source: SourceRecorder, clip: Clip, state: ClipState, events: Iterable[str] = ()) -> None:
         """The time of a clip.
@@ -41,14 +42,29 @@ class ClaimedTimes:
             del self._waiting[next(iter(self._waiting))]
             self._forgotten += 1  # it may come again with its clip
 
-    def write(self, index: Index) -> None:
-        """Tell the index, now or when it can be written again."""
-        if self._waiting:
-            with suppress(StoreError):
-                index.put_claims(self._waiting.values())
-                self._waiting.clear()
-                if self._forgotten:
-                    log.warning(
-                        "the index does not know when some events were", at_most=self._forgotten
-                    )
-                    self._forgotten = 0
+    def write(self, store: Store, index: Index, *, is_last: bool = False) -> None:
+        """Tell the index, now or when it can be written again; and the files that it is made from if it is lost.
+
+        Args:
+            is_last: an index that cannot be written now knows it once it is made again.
+        """
+        if not self._waiting:
+            return
+        try:
+            index.put_claims(self._waiting.values())
+        except StoreError:
+            if not is_last:
+                return
+        try:
+            append_claims(store, self._waiting.values())
+        except OSError as error:
+            if not self._is_refused:
+                reason = error.strerror or str(error)
+                log.warning("the times of events are in the index alone", store=str(store.path), reason=reason)
+            self._is_refused = True
+        else:
+            self._is_refused = False
+        self._waiting.clear()
+        if self._forgotten:
+            log.warning("the index does not know when some events were", at_most=self._forgotten)
+            self._forgotten = 0

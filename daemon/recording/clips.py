@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,21 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     session: str | None
     pts: int | None
     at: int
+
+
+class ClaimedTime(NamedTuple):
+    """A time that an event wants.
+
+    Attributes:
+        event: its id.
+        begin, end: UTC ns.
+    """
+
+    source: str
+    event: str
+    begin: int
+    end: int
+    state: ClipState
 
 
 class Clip(msgspec.Struct):

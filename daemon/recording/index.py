@@ -17,8 +17,9 @@ from typing import Final
 
 import msgspec
 
+from daemon.recording.clips import ClaimedTime
 from daemon.recording.errors import StoreError
-from daemon.recording.index_reader import NAME, ClaimedTime, IndexReader, Place, connect, is_damage, sqlite_translated
+from daemon.recording.index_reader import NAME, IndexReader, Place, connect, is_damage, sqlite_translated
 from daemon.recording.open_gaps import OpenGap, saved_gaps
 from daemon.recording.records import FileFacts, Gap
 from daemon.recording.store import FILE_MODE, TRACKS, VIDEO, Store, give, open_file, translated
@@ -69,6 +70,10 @@ _PUT_FILE = (
 _PUT_GAP = "INSERT OR REPLACE INTO gaps (file, begin, end, cause, detail, source) VALUES (?, ?, ?, ?, ?, ?)"
 _FORGET_CLAIMS = (
     "DELETE FROM claims WHERE source = ?1 AND end <= coalesce((SELECT min(begin) FROM files WHERE source = ?1), ?2)"
+)
+_RESTORE_CLAIM = (
+    "INSERT OR IGNORE INTO claims SELECT ?1, ?2, ?3, ?4, ?5"
+    " WHERE EXISTS (SELECT 1 FROM files WHERE source = ?1 AND begin < ?4)"
 )
 _PUT_OPEN_GAP = "INSERT OR REPLACE INTO open_gaps VALUES (?, ?, ?, ?, ?)"
 _encode = msgspec.json.Encoder().encode
@@ -163,6 +168,11 @@ class Index(IndexReader):
         """The times that events want, new or changed."""
         with self.writing() as db:
             db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)", claims)
+
+    def restore_claims(self, claims: Iterable[ClaimedTime]) -> None:
+        """Those that it lacks, and of which there is some video."""
+        with self.writing() as db:
+            db.executemany(_RESTORE_CLAIM, claims)
 
     def forget_claims(self, before: int) -> None:
         """Those that end before a time, UTC ns."""

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from daemon.recording.causes import Cause
+from daemon.recording.clips import ClaimedTime
 from daemon.recording.errors import StoreError, StoreFullError
 from daemon.recording.open_gaps import OpenGap
 from daemon.recording.records import FileFacts, Gap
@@ -22,22 +23,6 @@ from daemon.recording.timeline import Entry, Span, timeline
 NAME: Final = "index.sqlite"
 _WAIT_S: Final = 5.0  # for another process that writes
 _decode = msgspec.json.Decoder(FileFacts).decode
-
-
-class ClaimedTime(NamedTuple):
-    """A time that an event wants.
-
-    Attributes:
-        event: its id.
-        begin, end: UTC ns.
-        state: a `daemon.recording.clips.ClipState`.
-    """
-
-    source: str
-    event: str
-    begin: int
-    end: int
-    state: str
 
 
 class Place(NamedTuple):

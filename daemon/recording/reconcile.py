@@ -10,6 +10,7 @@ from itertools import islice
 
 from daemon.progress import Tell
 from daemon.recording.boxes import BoxError
+from daemon.recording.claim_files import stored_claims
 from daemon.recording.errors import StoreError
 from daemon.recording.index import Index
 from daemon.recording.records import FileFacts, Gap
@@ -58,6 +59,8 @@ def reconcile(store: Store, index: Index) -> Reconciled:
         done.added += sum(row[0].path not in known for row in some)
     for path in sorted(known.keys() - there):
         index.remove_file(known[path].id)
+    for claims in stored_claims(store):
+        index.restore_claims(claims)
     done.removed = len(known.keys() - there)
     note_open(index, done.busy)
     index.mark_known(reading)
@@ -88,6 +91,8 @@ def rebuild(store: Store, index: Index, tell: Tell | None = None) -> Reconciled:
                 yield row
 
     index.replace_files(rows)
+    for claims in stored_claims(store):
+        index.restore_claims(claims)
     done.removed = max(0, before - done.added)
     note_open(index, done.busy)
     index.mark_known(reading)

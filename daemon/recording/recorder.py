@@ -198,7 +198,7 @@ class Recorder:
                 for source in due:
                     for clip in source.turn(to, now_boot):
                         self._end_clip(source, clip)
-                self._claimed.write(to.index)
+                self._claimed.write(to.store, to.index)
                 if now_boot >= self._books_at:
                     self._books_at = now_boot + _BOOKS_NS
                     self._keep_books(to, now, now_boot)
@@ -239,7 +239,7 @@ class Recorder:
                 self._tracks.commit()
             if self._to is not None:
                 self._finish_tracks(self._to)
-                self._claimed.write(self._to.index)
+                self._claimed.write(self._to.store, self._to.index, is_last=True)
                 self._to.save_gaps(exactly=True)
         self._close_store()
 

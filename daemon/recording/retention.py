@@ -16,7 +16,7 @@ from daemon.recording.index import Index, Place
 from daemon.recording.locks import Locks
 from daemon.recording.records import Lock
 from daemon.recording.scan import is_left
-from daemon.recording.store import TRACKS, VIDEO, NoFileError, Store, store_error
+from daemon.recording.store import CLAIMS, TRACKS, VIDEO, NoFileError, Store, store_error
 
 log = structlog.get_logger(__name__)
 _OF_THE_FILE = (errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EBUSY, errno.EINVAL)  # it is immutable, or no file
@@ -239,8 +239,11 @@ class Retention:
             os.unlink(name, dir_fd=folder)
         if trouble is not None:
             log.warning("the boxes of a recording that was deleted stay", recording=path, reason=trouble.strerror)
-        with suppress(OSError), self._store.folder(source) as folder:
-            os.rmdir(day, dir_fd=folder)  # if it was the last one of its day
+        with suppress(OSError), self._store.folder(source) as above, self._store.folder(source, day) as folder:
+            if not any(other.endswith(VIDEO) for other in os.listdir(folder)):  # it was the last one of its day
+                with suppress(FileNotFoundError):
+                    os.unlink(CLAIMS, dir_fd=folder)
+                os.rmdir(day, dir_fd=above)
 
 
 def _is_locked(place: Place, locks: list[Lock]) -> bool:

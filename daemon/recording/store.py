@@ -24,6 +24,7 @@ MARKER: Final = "lookout-store.json"
 LOCKS: Final = "locks"
 VIDEO: Final = ".mp4"
 TRACKS: Final = ".trk"  # beside a file, of the same name
+CLAIMS: Final = "events.jsonl"  # in the folder of a day
 _VERSION = 1
 _OURS = {MARKER, "lost+found"}  # of a fresh file system
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -197,13 +198,16 @@ class Store:
         finally:
             os.close(file)
 
+    def days(self) -> Iterator[str]:
+        """Paths of the folders of all sources and days, in their order by name."""
+        for source in self._names(lambda name: name != LOCKS):
+            yield from (f"{source}/{day}" for day in self._names(lambda name: _DAY.fullmatch(name) is not None, source))
+
     def files(self) -> Iterator[str]:
         """Paths of all recordings, within the store; those of a source in their order by name."""
-        for source in self._names(lambda name: name != LOCKS):
-            for day in self._names(lambda name: _DAY.fullmatch(name) is not None, source):
-                with suppress(FileNotFoundError), self.folder(source, day) as folder:
-                    names = sorted(os.listdir(folder))
-                    yield from (f"{source}/{day}/{name}" for name in names if name.endswith(VIDEO))
+        for path in self.days():
+            with suppress(FileNotFoundError), self.folder(*path.split("/")) as folder:
+                yield from (f"{path}/{name}" for name in sorted(os.listdir(folder)) if name.endswith(VIDEO))
 
     def newest_file(self, source: str) -> str | None:
         """The last recording of a source by name, within the store; None if it has none."""

@@ -19,7 +19,7 @@ from daemon.config.http import DashboardConfig, TokenConfig
 from daemon.config.recording import RecordConfig, StoreConfig
 from daemon.config.sources import SyntheticConfig
 from daemon.peers.addresses import DaemonAddress
-from daemon.recording.index import ClaimedTime
+from daemon.recording.clips import ClaimedTime
 from daemon.redact import Secret
 from lookout.messages import Event
 from tests.lifetimes.running import running

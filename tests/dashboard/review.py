@@ -13,7 +13,8 @@ import cv2
 import numpy as np
 
 from daemon.analytics.journal_file import JournalFile
-from daemon.recording.index import ClaimedTime, Index
+from daemon.recording.clips import ClaimedTime
+from daemon.recording.index import Index
 from daemon.recording.store import Store
 from lookout.messages import Event, EventAttribute
 from tests.support.browsing import OPERATE, PATIENCE_MS, Dashboard, chromium

@@ -14,7 +14,8 @@ from daemon.clock import Clock, SystemClock
 from daemon.config.http import HttpConfig, TokenConfig
 from daemon.playback.opened import PlayPlace
 from daemon.playback.server import playback
-from daemon.recording.index import NAME, ClaimedTime, Index
+from daemon.recording.clips import ClaimedTime
+from daemon.recording.index import NAME, Index
 from daemon.recording.recording_file import RecordingFile
 from daemon.recording.records import FileFacts, Gap
 from daemon.recording.scan import scan

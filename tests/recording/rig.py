@@ -68,15 +68,16 @@ class Rig:
         self._start(down_since)
         self.recorder.record("door", self.settings, self.ring.fd)
 
-    def start_without(self, at: int | None = None, *, in_fleet: bool = False) -> None:
+    def start_without(self, at: int | None = None, *, in_fleet: bool = False, is_there: bool = False) -> None:
         """Another process records, and not this camera.
 
         Args:
             at: UTC ns, when its daemon began; None for now.
+            is_there: the daemon has the camera.
         """
         self._start(None)
-        nothing = frozenset[str]()
-        self.recorder.explain(Absence(at or self.clock.utc_ns(), nothing, nothing, in_fleet))
+        there = frozenset({"door"} if is_there else ())
+        self.recorder.explain(Absence(at or self.clock.utc_ns(), frozenset(), there, in_fleet))
         self.recorder.turn()
 
     def _start(self, down_since: int | None) -> None:

@@ -17,8 +17,9 @@ import pytest
 
 from daemon.recording import deleted
 from daemon.recording.boxes import BoxError
+from daemon.recording.clips import ClaimedTime
 from daemon.recording.errors import StoreAwayError, StoreError, StoreFullError
-from daemon.recording.index import NAME, ClaimedTime, Index, IndexReader
+from daemon.recording.index import NAME, Index, IndexReader
 from daemon.recording.locks import Locks
 from daemon.recording.reconcile import rebuild, reconcile
 from daemon.recording.recording_file import RecordingFile

@@ -19,7 +19,7 @@ from daemon.recording.errors import StoreError
 from daemon.recording.index import Index, IndexReader
 from daemon.recording.reconcile import rebuild
 from daemon.recording.records import Gap
-from daemon.recording.retention import Rules
+from daemon.recording.retention import Retention, Rules
 from daemon.recording.ring import Ring
 from daemon.recording.scan import scan
 from daemon.recording.source_recorder import Settings
@@ -244,11 +244,11 @@ def test_a_source_that_is_not_recorded_stays_off_without_an_index(
 def test_a_source_whose_recordings_were_all_deleted_is_forgotten(
     tmp_path: Path, camera: Clip, *, rebuilds: bool
 ) -> None:
-    """By somebody who follows the documents, or by the limits of the store."""
+    """And which is no more a source: by somebody who follows the documents, or by the limits of the store."""
     rig = Rig(tmp_path / "store", camera)
     rig.send(5)
     rig.recorder.forget("door", "off", "it was switched off")
-    rig.recorder.explain(Absence(rig.clock.utc_ns(), frozenset(), frozenset({"door"}), in_fleet=False))
+    rig.recorder.explain(Absence(rig.clock.utc_ns(), frozenset(), frozenset(), in_fleet=False))
     rig.wait(6)
     assert "door" in (rig.folder / "open_gaps.json").read_text()
     if rebuilds:
@@ -452,7 +452,7 @@ def test_a_source_that_never_sent_anything_is_off_as_well(tmp_path: Path, camera
     rig.wait(10)
     rig.finish()
     rig.wait(5, turns=False)
-    rig.start_without()
+    rig.start_without(is_there=True)
     rig.recorder.finish()
     with closing(Store.open(rig.folder)) as store, closing(IndexReader(store)) as index:
         assert [gap.cause for gap in index.open_gaps("door")] == ["source_down", "daemon_down", "off"]
@@ -613,7 +613,7 @@ def test_an_older_file_that_an_event_wants_is_marked_in_the_end(
     rig.send(10)
     rig.finish()
     first, second, *_ = Stored(rig.folder).files("door")
-    assert (first.reason, first.claimed > 0, second.claimed > 0) == ("minute", True, True)
+    assert (first.reason, first.claimed, second.claimed) == ("minute", True, True)
     Stored(rig.folder).check_sound()
 
 
@@ -692,6 +692,37 @@ def test_the_time_of_an_event_reaches_the_index_in_the_end(
     rig.send(15)
     rig.finish()
     assert {name: row[2] for name, row in _wanted(rig).items()} == {"first": "ready"}
+
+
+def test_an_index_that_is_made_anew_knows_when_events_were(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From files beside the recordings, also where it was locked until the recorder ended."""
+    monkeypatch.setattr(index_reader, "_WAIT_S", 0.1)
+    rig = Rig(tmp_path / "store", camera, EVENTS)
+    rig.send(20)
+    rig.event("first")
+    rig.send(30)
+    (before,) = _wanted(rig).items()
+    with locked_index(rig.folder):
+        rig.event("second")
+        rig.send(20)
+        rig.finish()
+    (beside,) = rig.folder.glob("door/*/events.jsonl")
+    with beside.open("a") as file:
+        file.write('\n["door","third",1\n["gate","third",1,2,"ready"]\n["door","third",1,99999999999999999999,"ready"]')
+    _lose_index(rig)
+    with logged() as lines:
+        rig.start_without()
+        rig.finish()
+    name, (begin, end, _) = before
+    assert _wanted(rig) == {name: (begin - 20, end - 20, "ready"), "second": (-22, -18, "ready")}
+    assert [line["folder"] for line in lines if "cannot be read" in line["event"]] == [f"door/{beside.parent.name}"]
+    with closing(Store.open(rig.folder)) as store, closing(IndexReader(store)) as index:
+        end_of_all = rig.clock.utc_ns() + 10 * DAY.events_ns
+        assert Retention(store, Index(store), DAY).run(end_of_all, ages=True)
+        assert index.files() == []
+    assert [*rig.folder.glob("door/*")] == [rig.folder / "door" / "deleted.ids"]
 
 
 def test_a_full_ring_loses_the_newest_and_says_so(tmp_path: Path, camera: Clip) -> None:
