@@ -18,6 +18,7 @@ _CHUNK_NS = _SECOND_NS
 _HOLE_NS = 2 * _SECOND_NS  # a longer step is a time without video,
 _HOLE_PERIODS = 3  # unless pictures come as rarely
 _BACK_NS = _SECOND_NS  # times that go back by more are of another timeline
+_MAX_STEPS = 8
 _STEP_NS = _SECOND_NS  # the time of day was set, by more than clocks are slewed
 _PERIOD_NS = _SECOND_NS // 25  # of a stream of one picture
 
@@ -94,6 +95,7 @@ class Place(msgspec.Struct):
         period: between two packets, ns.
         offset: of the time of day to the clock that nobody sets, ns.
         end_utc, end_boot: of the last packet.
+        steps: BOOTTIME ns at which the time of day was set, and the offset before; the last ones.
     """
 
     stream: Stream | None = None
@@ -104,6 +106,18 @@ class Place(msgspec.Struct):
     offset: int | None = None
     end_utc: int = 0
     end_boot: int = 0
+    steps: list[tuple[int, int]] = []
+
+    def times_of(self, begin: int, end: int) -> tuple[int, int]:
+        """The begin and end of a time between two BOOTTIMEs, UTC ns. Where the clock was set back within it, so that its
+        end comes before its begin, those of the longest part without a step."""
+        parts, at = list[tuple[int, int]](), begin
+        for until, offset in (*self.steps, (end, self.offset or 0)):
+            if at < min(until, end) or (until == end and not parts):
+                parts.append((at + offset, min(until, end) + offset))
+                at = min(until, end)
+        first, last = parts[0][0], parts[-1][1]
+        return (first, last) if first <= last else max(parts, key=lambda part: part[1] - part[0])
 
 
 class Assembler:
@@ -215,6 +229,7 @@ class Assembler:
         offset = packet.utc - packet.boot
         if now.offset is not None and abs(offset - now.offset) > _STEP_NS:
             yield from self.flush()
+            now.steps = [*now.steps, (packet.boot, now.offset)][-_MAX_STEPS:]
             step, now.offset, now.end_utc = offset - now.offset, offset, packet.utc
             self.place = msgspec.structs.replace(now)
             yield Break(packet.utc, "clock", _step(step), 0, packet.offset)

@@ -34,7 +34,7 @@ class ClaimedTimes:
         Args:
             events: that want it; none for those that the clip names.
         """
-        begin, end = source.utc_of(clip.begin), source.utc_of(clip.end)
+        begin, end = source.times_of(clip)
         for event in events or clip.events:
             self._waiting.pop((source.source, event), None)  # the newest is the last
             self._waiting[source.source, event] = ClaimedTime(source.source, event, begin, end, state)

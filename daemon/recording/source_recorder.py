@@ -175,9 +175,9 @@ class SourceRecorder:
             self._commit()
         return clip
 
-    def utc_of(self, boot: int) -> int:
-        """The time of day of a BOOTTIME, ns."""
-        return boot + (self._assembler.place.offset or 0)
+    def times_of(self, clip: Clip) -> tuple[int, int]:
+        """The begin and end of a clip, UTC ns; see `Place.times_of`."""
+        return self._assembler.place.times_of(clip.begin, clip.end)
 
     # --- a turn ----------------------------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class SourceRecorder:
         with suppress(StoreError):
             for clip in [*self.clips.unmarked]:
                 if self._settings.continuous:
-                    begin, end = self.utc_of(clip.begin), self.utc_of(clip.end)
+                    begin, end = self.times_of(clip)
                     self.files.claim(begin, end)
                     to.claim(self.source, begin, end, self.files.path)
                 self.clips.unmarked.remove(clip)

@@ -775,6 +775,33 @@ def test_the_clock_is_set_and_nothing_is_deleted(tmp_path: Path, camera: Clip) -
     assert [*rig.packets()] != []
 
 
+@pytest.mark.parametrize(("step", "begin", "end"), [(3600, -5, 3605), (-3600, -5, 2), (-1.5, -5, 3.5)])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_clip_within_which_the_clock_is_set_has_the_times_of_its_video(
+    tmp_path: Path, camera: Clip, step: float, begin: float, end: float, *, is_killed: bool
+) -> None:
+    """Or of most of it, where the clock is set back, so that its end comes before its begin."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(20)
+    rig.event("first")
+    at = rig.clock.utc_ns()
+    rig.send(2)
+    rig.clock.step(step)
+    rig.send(1)
+    if is_killed:
+        rig.kill()
+        rig.start()
+    rig.send(20)
+    rig.finish()
+    with closing(Store.open(rig.folder)) as store, closing(IndexReader(store)) as index:
+        row = index.claim("door", "first")
+        assert row is not None
+        assert ((row.begin - at) / SECOND, (row.end - at) / SECOND) == pytest.approx((begin, end), abs=0.1)
+        assert row.state == "ready"
+    marked = [row for row in Stored(rig.folder).files("door") if row.claimed]
+    assert len(marked) == 2
+
+
 def test_a_store_that_is_away_is_waited_for(tmp_path: Path, camera: Clip) -> None:
     """What comes meanwhile waits in memory; another folder in its place gets nothing."""
     folder = tmp_path / "store"

@@ -156,7 +156,7 @@ class _RecorderProcess:
         state: ClipState = "recording"
         if is_over:
             state = "ready" if clip.covered else "failed"
-        begin, end = source.utc_of(clip.begin), source.utc_of(clip.end)
+        begin, end = source.times_of(clip)
         self._send(ClipTold(source.source, clip.id, clip.events, begin, end, clip.covered, state))
 
     def _beat(self) -> None:
