@@ -109,8 +109,8 @@ class Place(msgspec.Struct):
     steps: list[tuple[int, int]] = []
 
     def times_of(self, begin: int, end: int) -> tuple[int, int]:
-        """The begin and end of a time between two BOOTTIMEs, UTC ns. Where the clock was set back within it, so that its
-        end comes before its begin, those of the longest part without a step."""
+        """The begin and end of a time between two BOOTTIMEs, UTC ns. Where the clock was set back within, so that the
+        end comes before the begin, those of the longest part without a step."""
         parts, at = list[tuple[int, int]](), begin
         for until, offset in (*self.steps, (end, self.offset or 0)):
             if at < min(until, end) or (until == end and not parts):
