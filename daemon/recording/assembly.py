@@ -108,17 +108,6 @@ class Place(msgspec.Struct):
     end_boot: int = 0
     steps: list[tuple[int, int]] = []
 
-    def times_of(self, begin: int, end: int) -> tuple[int, int]:
-        """The begin and end of a time between two BOOTTIMEs, UTC ns. Where the clock was set back within, so that the
-        end comes before the begin, those of the longest part without a step."""
-        parts, at = list[tuple[int, int]](), begin
-        for until, offset in (*self.steps, (end, self.offset or 0)):
-            if at < min(until, end) or (until == end and not parts):
-                parts.append((at + offset, min(until, end) + offset))
-                at = min(until, end)
-        first, last = parts[0][0], parts[-1][1]
-        return (first, last) if first <= last else max(parts, key=lambda part: part[1] - part[0])
-
 
 class Assembler:
     """One source's packets, in the order of the ring.
@@ -298,6 +287,18 @@ class Assembler:
             now.stream, [*map(Sample, pts, begins, durations, keys, data)], packets[0].number, first.utc, end.utc,
             first.boot, end.boot, packets[0].key, packets[-1].end,
         )  # fmt: skip
+
+
+def times_of(place: Place, begin: int, end: int) -> tuple[int, int]:
+    """The begin and end of a time between two BOOTTIMEs, UTC ns. Where the clock was set back within, so that the
+    end comes before the begin, those of the longest part without a step."""
+    parts, at = list[tuple[int, int]](), begin
+    for until, offset in (*place.steps, (end, place.offset or 0)):
+        if at < min(until, end) or (until == end and not parts):
+            parts.append((at + offset, min(until, end) + offset))
+            at = min(until, end)
+    first, last = parts[0][0], parts[-1][1]
+    return (first, last) if first <= last else max(parts, key=lambda part: part[1] - part[0])
 
 
 def _step(offset_ns: int) -> str:

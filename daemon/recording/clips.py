@@ -114,6 +114,10 @@ class Clips:
         self._bound()
         return clip
 
+    def note_marked(self, clip: Clip) -> None:
+        """Its time is marked in all files that have some of it by now."""
+        self.unmarked.remove(clip)
+
     def take_shed(self) -> list[Clip]:
         """Those that were too many: they are over, and nothing is known to be written of them."""
         shed, self._shed = self._shed, []

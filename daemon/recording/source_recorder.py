@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from daemon.recording.assembly import Assembler, Break, Chunk, Place
+from daemon.recording.assembly import Assembler, Break, Chunk, Place, times_of
 from daemon.recording.causes import LASTING, Cause
 from daemon.recording.clips import Claim, Clip, Clips, ClipsState
 from daemon.recording.errors import StoreError
@@ -176,8 +176,8 @@ class SourceRecorder:
         return clip
 
     def times_of(self, clip: Clip) -> tuple[int, int]:
-        """The begin and end of a clip, UTC ns; see `Place.times_of`."""
-        return self._assembler.place.times_of(clip.begin, clip.end)
+        """The begin and end of a clip, UTC ns; see `assembly.times_of`."""
+        return times_of(self._assembler.place, clip.begin, clip.end)
 
     # --- a turn ----------------------------------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class SourceRecorder:
                     begin, end = self.times_of(clip)
                     self.files.claim(begin, end)
                     to.claim(self.source, begin, end, self.files.path)
-                self.clips.unmarked.remove(clip)
+                self.clips.note_marked(clip)
 
     def _seen_at(self, claim: Claim, offset: int) -> int:
         """When an event was seen, BOOTTIME ns."""

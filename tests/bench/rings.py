@@ -19,6 +19,7 @@ from daemon.sources.port import PacketInfo
 from daemon.system.children import Child, spawn
 
 _COST_PACKETS = 6_000
+_COLD_PACKETS, _COLD_BYTES = 400, 32 << 20
 _TURN_S = 0.5
 _GOP = 60
 _INFO = PacketInfo("h264", bytes(40), (1, 90000), 1920, 1080, 0, 0, 0, key=True)
@@ -56,12 +57,14 @@ class RingsFound:
     """
     Attributes:
         us_one, us_all: CPU of a packet into one ring, and into each of all in turns.
+        us_cold: into one, where other work has filled the caches between two packets.
         writers_cpu, reader_cpu: shares of a core.
         memory: most bytes of all rings together.
     """
 
     us_one: float
     us_all: float
+    us_cold: float
     mb_per_s: float
     packets: int
     lost: int
@@ -92,7 +95,7 @@ def rings(options: RingsOptions) -> RingsFound:
             of_writers = sum(map(float, file.read().split()))
     size = sum(account.bytes for account in accounts)
     return RingsFound(
-        us_one, us_all, size / options.seconds / 1e6, sum(account.packets for account in accounts),
+        us_one, us_all, cold_cost(options), size / options.seconds / 1e6, sum(account.packets for account in accounts),
         sum(account.lost_packets for account in accounts), read, of_writers / options.seconds, cpu / lasted, memory,
     )  # fmt: skip
 
@@ -114,6 +117,25 @@ def cost(options: RingsOptions, count: int) -> float:
             for reader in readers:
                 reader.commit(reader.head, b"")
         return used / (turns * turn * count) * 1e6
+
+
+def cold_cost(options: RingsOptions) -> float:
+    """CPU of a packet into a ring, us, where other work has filled the caches between two packets."""
+    data, others = [bytes(options.packet_bytes) for _ in range(_COLD_PACKETS)], bytearray(_COLD_BYTES)
+    with ExitStack() as stack:
+        ring = stack.enter_context(closing(_ring(0, options)))
+        writer, reader = (
+            stack.enter_context(closing(RingWriter(ring.fd))),
+            stack.enter_context(closing(RingReader(ring.fd))),
+        )
+        used = 0.0
+        for packet in data:
+            others[:] = bytes(_COLD_BYTES)
+            begun = thread_time()
+            writer.put_packet("session", _INFO, packet, boot=1, utc=1)
+            used += thread_time() - begun
+            reader.commit(reader.head, b"")
+        return used / len(data) * 1e6
 
 
 def main(load: Load, told: int) -> int:

@@ -71,6 +71,7 @@ def rings(count: int, found: RingsFound) -> Table:
     rows = [
         ("CPU of a packet into one ring", f"{number(found.us_one)} us"),
         ("into each of all rings in turns", f"{number(found.us_all)} us"),
+        ("into one ring, after other work", f"{number(found.us_cold)} us"),
         ("written", f"{found.packets} packets, {number(found.mb_per_s)} MB/s"),
         ("lost", str(found.lost)),
         ("CPU of the writers together", f"{found.writers_cpu:.1%} of a core"),
