@@ -18,7 +18,7 @@ _CHUNK_NS = _SECOND_NS
 _HOLE_NS = 2 * _SECOND_NS  # a longer step is a time without video,
 _HOLE_PERIODS = 3  # unless pictures come as rarely
 _BACK_NS = _SECOND_NS  # times that go back by more are of another timeline
-_MAX_STEPS = 8
+_MAX_STEPS, _FOREVER = 8, 1 << 62
 _STEP_NS = _SECOND_NS  # the time of day was set, by more than clocks are slewed
 _PERIOD_NS = _SECOND_NS // 25  # of a stream of one picture
 
@@ -149,13 +149,10 @@ class Assembler:
         """When the first of them came; None if none waits."""
         return self._waiting.moments[0].boot if self._waiting.moments else None
 
-    def assume_offset(self, offset: int) -> int:
-        """The offset of the time of day, which is this one where no packet has told it; ns."""
-        known = self.place.offset
-        if known is not None:
-            return known
-        self.place = msgspec.structs.replace(self.place, offset=offset)
-        return offset
+    def assume_offset(self, offset: int) -> None:
+        """The offset of the time of day is this one where no packet has told it; ns."""
+        if self.place.offset is None:
+            self.place = msgspec.structs.replace(self.place, offset=offset)
 
     def seen_at(self, session: str, pts: int) -> int | None:
         """When a picture came, BOOTTIME ns, by those that wait; None if none of its session does."""
@@ -299,6 +296,17 @@ def times_of(place: Place, begin: int, end: int) -> tuple[int, int]:
             at = min(until, end)
     first, last = parts[0][0], parts[-1][1]
     return (first, last) if first <= last else max(parts, key=lambda part: part[1] - part[0])
+
+
+def boot_of(place: Place, utc: int, now_boot: int) -> int:
+    """The BOOTTIME, ns, of a time of day that has come, UTC ns: of the last one where it came twice."""
+    newest = offset = place.offset or 0
+    until = now_boot + _SECOND_NS  # clocks may differ a little
+    for since, before in (*reversed(place.steps), (-_FOREVER, 0)):
+        if since <= utc - offset <= until:
+            return utc - offset
+        offset, until = before, since
+    return utc - newest
 
 
 def _step(offset_ns: int) -> str:

@@ -13,7 +13,7 @@ LASTING: Final[tuple[Cause, ...]] = ("off", "fenced")  # gaps go on until the so
 RECORDED: Final[tuple[Cause, ...]] = (
     "expired",
     "unread",
-)  # was on disk: not counted as missing
+)  # not counted as missing
 CAUSES: Final[tuple[str, ...]] = get_args(Cause)
 MEANINGS: Final[dict[str, str]] = {
     "source_down": "the camera gave no video; the detail says why",

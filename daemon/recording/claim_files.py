@@ -1,7 +1,7 @@
 """The times that events want, beside the recordings of their day: an index that is made anew has them from there.
 
-A line each, of JSON: source, event, begin, end and state, as `ClaimedTime` has them. The last line of an event counts.
-They go with the last recording of their day.
+A line each, of JSON: source, event, begin, end and state, as `ClaimedTime` has them. The last line of an event in a
+file counts. They go with the last recording of their day.
 """
 
 from __future__ import annotations
@@ -31,33 +31,44 @@ def append_claims(store: Store, claims: Iterable[ClaimedTime]) -> None:
     """Put them beside their recordings; those of a day without one have no place.
 
     Raises:
-        OSError: the rest could not be written.
+        OSError: some could not be written.
     """
+    problem: OSError | None = None
     days = defaultdict[tuple[str, str, str], list[bytes]](list)
     for row in claims:
-        days[folder_name(row.source), _day(row.begin), _day(row.begin - _BEFORE_NS)].append(b"\n" + _encode(row))
+        line = b"\n" + _encode(row)  # the last line of the file may be cut off
+        days[folder_name(row.source), _day(row.begin), _day(row.begin - _BEFORE_NS)].append(line)
     for (source, *choice), lines in days.items():
-        for day in choice:
-            try:
-                with store.folder(source, day) as folder:
-                    file = open_file(CLAIMS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, folder)
-            except FileNotFoundError:
-                continue
-            try:
-                content = b"".join(lines)  # each after its newline: the last line before may be cut off
-                if os.write(file, content) < len(content):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            finally:
-                os.close(file)
-            break
+        try:
+            _append(store, source, choice, b"".join(lines))
+        except OSError as error:
+            problem = error
+    if problem is not None:
+        raise problem
+
+
+def _append(store: Store, source: str, choice: Iterable[str], lines: bytes) -> None:
+    for day in choice:
+        try:
+            with store.folder(source, day) as folder:
+                file = open_file(CLAIMS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, folder)
+        except FileNotFoundError:
+            continue
+        try:
+            if os.write(file, lines) < len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(file)
+        return
 
 
 def stored_claims(store: Store) -> Iterator[list[ClaimedTime]]:
     """Those of each source and day. The log says what cannot be read."""
     for path in store.days():
         try:
-            with store.opened(f"{path}/{CLAIMS}") as file:
-                lines, problem = os.read(file, _MAX_BYTES).splitlines(), ""
+            with store.opened(f"{path}/{CLAIMS}") as file, open(file, "rb", closefd=False) as content:
+                content.seek(max(0, os.fstat(file).st_size - _MAX_BYTES))
+                lines, problem = content.read(_MAX_BYTES).splitlines(), ""
         except FileNotFoundError:
             continue
         except OSError as error:

@@ -46,7 +46,7 @@ class ClaimedTimes:
         """Tell the index, now or when it can be written again; and the files that it is made from if it is lost.
 
         Args:
-            is_last: an index that cannot be written now knows it once it is made again.
+            is_last: an index that cannot be written now knows it once it is made anew.
         """
         if not self._waiting:
             return
@@ -60,7 +60,7 @@ class ClaimedTimes:
         except OSError as error:
             if not self._is_refused:
                 reason = error.strerror or str(error)
-                log.warning("the times of events are in the index alone", store=str(store.path), reason=reason)
+                log.warning("the times of events are not beside their recordings", store=str(store.path), reason=reason)
             self._is_refused = True
         else:
             self._is_refused = False

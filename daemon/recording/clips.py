@@ -11,6 +11,7 @@ ClipState = Literal["recording", "ready", "failed"]
 _MAX_EVENTS = 200  # of one clip; the first ones are named
 _MAX_OPEN = 64
 _MAX_WRITTEN = 64  # spans
+_MAX_UNMARKED = 1000  # while an index is locked
 # While a store is away no clip ends, and the ring has little room for what another process must know.
 _MAX_HELD, _MAX_NAMED = 256, 1500  # clips, and events of all
 
@@ -83,7 +84,7 @@ class Clips:
         state: of the process before.
 
     Attributes:
-        unmarked: those whose time is still to be marked in files.
+        unmarked: those whose time is still to be marked in files; the last ones.
     """
 
     def __init__(self, pre: int, post: int, longest: int, state: ClipsState | None = None) -> None:
@@ -104,6 +105,7 @@ class Clips:
         return self._pre
 
     def has(self, event: str) -> bool:
+        """Whether a clip that is not over names it."""
         return any(event in clip.events for clip in self.open)
 
     def add(self, event: str, boot: int) -> Clip:
@@ -119,7 +121,7 @@ class Clips:
         self.unmarked.remove(clip)
 
     def take_shed(self) -> list[Clip]:
-        """Those that were too many: they are over, and nothing is known to be written of them."""
+        """Those that were too many: they are over."""
         shed, self._shed = self._shed, []
         return shed
 
@@ -145,8 +147,8 @@ class Clips:
         """Give the oldest up where there are too many."""
         held = self.open
         while len(held) > 1 and (len(held) > _MAX_HELD or sum(len(clip.events) for clip in held) > _MAX_NAMED):
-            self._shed.append(held.pop(0))
-        self.unmarked = [clip for clip in self.unmarked if clip not in self._shed]
+            self._shed.append(self._covered(held.pop(0)))
+        del self.unmarked[:-_MAX_UNMARKED]
 
     def wants(self, begin: int, end: int) -> bool:
         """Whether some clip wants something between two times, BOOTTIME ns."""
@@ -169,6 +171,10 @@ class Clips:
         over = [clip for clip in self.open if decided is None or clip.end <= decided]
         self.state.open = [clip for clip in self.open if clip not in over]
         for clip in over:
-            within = (min(clip.end, end) - max(clip.begin, begin) for begin, end in self.state.written)
-            clip.covered = sum(length for length in within if length > 0)
-            yield clip
+            yield self._covered(clip)
+
+    def _covered(self, clip: Clip) -> Clip:
+        """A clip that is over, with how much of it is written."""
+        within = (min(clip.end, end) - max(clip.begin, begin) for begin, end in self.state.written)
+        clip.covered = sum(length for length in within if length > 0)
+        return clip

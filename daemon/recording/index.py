@@ -1,7 +1,7 @@
 """The index of a store: what its files say of themselves, to be found quickly. SQLite; one writer, many readers.
 
-It is made anew from the files whenever it is lost (`reconcile.py`), and has the gaps that go on from `open_gaps.py`.
-The times that events want are nowhere else.
+It is made anew from the files whenever it is lost (`reconcile.py`), and has the gaps that go on from `open_gaps.py` and
+the times that events want from `claim_files.py`.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ _FORGET_CLAIMS = (
     "DELETE FROM claims WHERE source = ?1 AND end <= coalesce((SELECT min(begin) FROM files WHERE source = ?1), ?2)"
 )
 _RESTORE_CLAIM = (
-    "INSERT OR IGNORE INTO claims SELECT ?1, ?2, ?3, ?4, ?5"
-    " WHERE EXISTS (SELECT 1 FROM files WHERE source = ?1 AND begin < ?4)"
+    "INSERT INTO claims SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS (SELECT 1 FROM files WHERE source = ?1 AND begin < ?4)"
+    " ON CONFLICT DO UPDATE SET begin = excluded.begin, end = excluded.end, state = excluded.state"
+    " WHERE claims.state = 'recording'"
 )
 _PUT_OPEN_GAP = "INSERT OR REPLACE INTO open_gaps VALUES (?, ?, ?, ?, ?)"
 _encode = msgspec.json.Encoder().encode
@@ -83,8 +84,7 @@ class Index(IndexReader):
     """The index of a store, with its writer. A lost or damaged one is begun anew.
 
     Attributes:
-        is_behind: it may not know all files: `reconcile` is to be called.
-        unread: names the reading that it lacks, whoever begins or ends it; None for none.
+        unread: names the reading of files that it lacks, whoever begins or ends it; None for none. `reconcile` ends it.
         waited_ns: in vain for other processes that write, in all.
 
     Raises:
@@ -93,7 +93,6 @@ class Index(IndexReader):
     """
 
     def __init__(self, store: Store) -> None:
-        self.is_behind = False
         self.unread: str | None = None
         self._lacks_tables = False
         self._waits_once = self._is_in_vain = False
@@ -170,7 +169,7 @@ class Index(IndexReader):
             db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)", claims)
 
     def restore_claims(self, claims: Iterable[ClaimedTime]) -> None:
-        """Those that it lacks, and of which there is some video."""
+        """Those that it lacks or knows no end of, and of which there is some video."""
         with self.writing() as db:
             db.executemany(_RESTORE_CLAIM, claims)
 
@@ -178,10 +177,6 @@ class Index(IndexReader):
         """Those that end before a time, UTC ns."""
         with self.writing() as db:
             db.execute("DELETE FROM claims WHERE end < ?", (before,))
-
-    def mark_asked(self) -> None:
-        """Somebody reads the files for it. If that is cut off, the next one that opens it finds it behind."""
-        self.is_behind = False
 
     def mark_known(self, reading: str | None) -> None:
         """It knows all files, unless another reading is wanted by now.
@@ -196,7 +191,7 @@ class Index(IndexReader):
             with self.writing() as db:
                 db.execute("DELETE FROM unread WHERE token = ?", (reading,))
         if self.unread == reading:
-            self.is_behind, self.unread = False, None
+            self.unread = None
 
     @contextmanager
     def waiting_once(self) -> Iterator[None]:
@@ -307,12 +302,10 @@ class Index(IndexReader):
                     self._lacks_tables = True
                 with suppress(sqlite3.OperationalError):  # it lacks this table, too
                     self.unread = next((token for (token,) in db.execute("SELECT token FROM unread")), None)
-                    self.is_behind = self.unread is not None
                 return db
             if application not in (0, _APPLICATION):
                 raise StoreError(f"{self._path}: belongs to another program: move it away")
             self.unread = secrets.token_hex(8) if next(self._store.files(), None) else None
-            self.is_behind = self.unread is not None
             db.execute("BEGIN IMMEDIATE")
             for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
                 db.execute(f'DROP TABLE "{name}"')

@@ -56,7 +56,7 @@ class IndexReader:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it knows all files; False while it is made from them."""
+        """Whether all files were read for it, as far as they can be; False while it is made from them."""
         return not self._has("unread") or not self._ask("SELECT 1 FROM unread")
 
     def sources(self) -> list[str]:
@@ -95,6 +95,8 @@ class IndexReader:
         """Spans and gaps in order, without a hole, up to what is known; see `timeline.timeline`."""
         untold: Cause = "expired" if self.is_whole else "unread"
         newest, entries = self.newest(source), self._entries(source, begin, end)
+        if untold == "expired" and not self.is_whole:  # it was lost meanwhile
+            untold = "unread"
         since = min((entry.file.since for entry in entries), default=newest.since if newest else None)
         return timeline(entries, begin, end, since=since, after=self.open_gaps(source), untold=untold)
 

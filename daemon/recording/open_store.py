@@ -29,6 +29,7 @@ from daemon.recording.tracks.track_file import Stored, TrackFile
 
 log = structlog.get_logger(__name__)
 
+_UNMARKED = "what an event wants cannot be marked: it may be deleted with what no event wants"
 _ROOM_BYTES = 4 << 20  # made at once when there is none
 _MAX_TROUBLES = 64
 
@@ -73,7 +74,9 @@ class OpenStore:
         store.claim()
         self.index = Index(store)
         self._open_gaps, self._is_refused = OpenGapsFile(store), False
-        self._follower: threading.Thread | None = None  # reads the files for an index that is behind
+        self._follower: threading.Thread | None = None  # reads the files for an index that lacks a reading
+        self._read: str | None = None  # the last reading that was done
+        self._failed: str | None = None  # the last one that failed
         self.follow_index()
         self.retention = Retention(store, self.index, rules)
 
@@ -82,22 +85,26 @@ class OpenStore:
         return self.store.uuid
 
     def follow_index(self) -> None:
-        """The index may have been lost, or replaced, meanwhile: it is made anew beside recording."""
+        """The index may have been lost, or replaced, meanwhile: it is made anew beside recording. What fails is tried
+        again by the next call."""
         self.index.sizes()
-        if self.index.is_behind and (self._follower is None or not self._follower.is_alive()):
-            self.index.mark_asked()
-            self._follower = threading.Thread(target=self._read_files, name="reconcile", daemon=True)
+        wanted = self.index.unread
+        if wanted not in (None, self._read) and (self._follower is None or not self._follower.is_alive()):
+            self._follower = threading.Thread(target=self._read_files, args=(wanted,), name="reconcile", daemon=True)
             self._follower.start()
 
-    def _read_files(self) -> None:
+    def _read_files(self, wanted: str | None) -> None:
         """With descriptors of its own: the others may be closed meanwhile."""
         try:
             own = Store.open(self.store.path, uuid=self.uuid, makes=False)
             with closing(own), closing(Index(own)) as index:
                 done = reconcile(own, index)
         except (StoreError, OSError) as error:
-            log.warning("the index of a store is not whole", store=str(self.store.path), reason=str(error))
+            if self._failed != wanted:
+                log.warning("the index of a store is not whole", store=str(self.store.path), reason=str(error))
+            self._failed = wanted
             return
+        self._read = wanted
         log.info("an index was made from files", store=str(self.store.path), files=done.added, unread=done.problems)
 
     def last(self, source: str) -> FileFacts | None:
@@ -117,7 +124,9 @@ class OpenStore:
                 found = recover(self.store, path)
                 if found is not None:
                     self.index.add_file(found.facts, found.head.gaps)
-                    known = found.facts if known is None or found.facts.end >= known.end else known
+                else:  # whoever reads the files for the index gives it its end now, or a process hangs in it
+                    found = scan(self.store, path)
+                known = found.facts if known is None or found.facts.end >= known.end else known
         return known
 
     def _newest(self, source: str, known: FileFacts | None) -> str | None:
@@ -166,17 +175,25 @@ class OpenStore:
                 self.make_room(source)
 
     def claim(self, source: str, begin: int, end: int, but: str | None) -> None:
-        """Mark what an event wants in files that are written no more.
+        """Mark what an event wants in files that are written no more. One that refuses keeps no other waiting.
 
         Args:
             begin, end: UTC ns.
             but: a path that is left out.
+
+        Raises:
+            StoreError: the index cannot be written, or the disk is full.
         """
         for facts in self.index.files(source, begin, end):
             if facts.path == but:
                 continue
             try:
                 found = claim_in(self.store, facts.path, begin, end)
+            except StoreFullError:
+                raise
+            except StoreError as error:
+                log.warning(_UNMARKED, recording=facts.path, reason=str(error))
+                continue
             except (BoxError, FileNotFoundError):
                 continue
             if found.facts != facts:  # perhaps marked by a process that was killed, or while the index was locked

@@ -170,12 +170,12 @@ class Recorder:
         known = self._sources.get(source)
         if known is None or known.clips.has(claim.event):  # told again to this process: the one before was killed
             return
-        clip = known.claim(claim, self._clock.utc_ns() - self._boottime())
-        for shed in known.clips.take_shed():
-            self._end_clip(known, shed)
+        clip = known.claim(claim, self._clock.utc_ns(), self._boottime())
         self._claimed.note(known, clip, "recording", [claim.event])
         if clip.events == [claim.event]:
             self._on_clip(known, clip, False)
+        for shed in known.clips.take_shed():
+            self._end_clip(known, shed)
 
     # --- turns -----------------------------------------------------------------------------------------------------
 

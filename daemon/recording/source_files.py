@@ -51,12 +51,15 @@ class SourceFiles:
         covered: by an earlier process; None at the beginning.
         instance: id of the daemon's run, and of the ring.
         boot_id: of the machine's.
+
+    Attributes:
+        is_new: `begin` was never called, by any process.
     """
 
     def __init__(self, source: str, covered: Covered | None, instance: str, boot_id: str) -> None:
         self.source = source
         self._instance, self._boot_id = instance, boot_id
-        self._is_new = covered is None
+        self.is_new = covered is None
         self._covered = covered or Covered()
         self._log = GapLog(self._covered.notes)
         self._gap_ns = Counter[str](self._covered.gap_ns)
@@ -74,8 +77,8 @@ class SourceFiles:
         last, going = to.last(self.source), to.index.open_gaps(self.source)
         self._last = last
         self._since = last.since if last else (going[0].begin if going else now)
-        if self._is_new:
-            self._is_new = False
+        if self.is_new:
+            self.is_new = False
             until = self._covered.until = last.end if last else self._since
             for gap in going:
                 if gap.end > until:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from daemon.recording.assembly import Assembler, Break, Chunk, Place, times_of
+from daemon.recording.assembly import Assembler, Break, Chunk, Place, boot_of, times_of
 from daemon.recording.causes import LASTING, Cause
 from daemon.recording.clips import Claim, Clip, Clips, ClipsState
 from daemon.recording.errors import StoreError
@@ -79,11 +79,12 @@ class _Progress(msgspec.Struct):
 
     Attributes:
         ring: names it: numbers of packets begin anew in another one.
+        covered: None as long as the store was never open.
     """
 
     ring: str
     place: Place
-    covered: Covered
+    covered: Covered | None
     written: int
     released: int
     lost: dict[str, int]
@@ -163,16 +164,12 @@ class SourceRecorder:
         """Nothing comes from then on; UTC ns."""
         self.files.note(at, cause, detail)
 
-    def claim(self, claim: Claim, offset: int) -> Clip:
-        """An event wants what is around it.
-
-        Args:
-            offset: of the time of day to BOOTTIME, ns, where no packet has told it.
-        """
+    def claim(self, claim: Claim, now: int, now_boot: int) -> Clip:
+        """An event wants what is around it; UTC and BOOTTIME ns. The next process knows it as well, from here on."""
         self._read()  # its picture may be there; a turn is due no later for that
-        clip = self.clips.add(claim.event, self._seen_at(claim, self._assembler.assume_offset(offset)))
-        if self._ring.state:  # the next process has to know what this one was told
-            self._commit()
+        self._assembler.assume_offset(now - now_boot)  # no packet may have told it
+        clip = self.clips.add(claim.event, self._seen_at(claim, now_boot))
+        self._commit()
         return clip
 
     def times_of(self, clip: Clip) -> tuple[int, int]:
@@ -358,10 +355,10 @@ class SourceRecorder:
                     to.claim(self.source, begin, end, self.files.path)
                 self.clips.note_marked(clip)
 
-    def _seen_at(self, claim: Claim, offset: int) -> int:
+    def _seen_at(self, claim: Claim, now_boot: int) -> int:
         """When an event was seen, BOOTTIME ns."""
         if claim.pts is None or claim.session is None or not self._settings.same_stream:
-            return claim.at - offset
+            return boot_of(self._assembler.place, claim.at, now_boot)
         for row in reversed(self._held):
             chunk = row.item
             if isinstance(chunk, Chunk) and chunk.stream.session == claim.session:
@@ -370,7 +367,7 @@ class SourceRecorder:
         if waiting is not None:
             return waiting
         utc = self.files.utc_of(claim.session, claim.pts)
-        return (claim.at if utc is None else utc) - offset
+        return boot_of(self._assembler.place, claim.at if utc is None else utc, now_boot)
 
     def _assembled_boot(self, now_boot: int) -> int:
         """BOOTTIME ns: all packets that came before are in chunks."""
@@ -383,5 +380,6 @@ class SourceRecorder:
         if self._ring.state and self._tail == self._ring.tail and not self.clips.open:
             return
         counts = self._written, self._released, dict(self._lost)
-        progress = _Progress(self._ring_id, self._place, self.files.covered, *counts, self.clips.state)
+        covered = None if self.files.is_new else self.files.covered
+        progress = _Progress(self._ring_id, self._place, covered, *counts, self.clips.state)
         self._ring.commit(self._tail, _encode(progress))

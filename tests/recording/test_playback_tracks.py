@@ -229,7 +229,7 @@ def test_an_index_of_an_earlier_version_is_used_as_it_is(client: InProcess, rig:
         db.execute("DROP TABLE unread")
     assert _values(client, rig, 0, 14) == whole
     with closing(Index(rig.store)) as index:
-        assert not index.is_behind
+        assert index.unread is None
         index.put_activity(rig.files[0].id, rig.at(0) // SECOND, b"\7\0")
     assert _values(client, rig, 0, 2) == [7, None]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import shutil
 from contextlib import closing
 from itertools import pairwise
@@ -280,6 +283,31 @@ def _lose_index(rig: Rig) -> None:
         path.unlink(missing_ok=True)  # whoever closes it last removes its log
 
 
+def test_an_index_that_could_not_be_made_is_made_later(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without anybody who opens the store again."""
+    monkeypatch.setattr(index_reader, "_WAIT_S", 0.1)
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.await_index()
+    with closing(Store.open(rig.folder)) as store:
+        _lose_index(rig)
+        Index(store).close()
+        with logged() as lines, locked_index(rig.folder) as let_go:
+            for _ in range(3):
+                rig.wait(10)
+                rig.await_index()
+            let_go()
+            rig.wait(10)
+            rig.await_index()
+        assert [line["event"] for line in lines].count("the index of a store is not whole") == 1
+        with closing(IndexReader(store)) as index:
+            assert index.is_whole
+            assert len(index.files()) == 1
+    rig.finish()
+
+
 def test_why_nothing_is_recorded_outlives_the_index(tmp_path: Path, camera: Clip) -> None:
     """A source that was down, and then off: no file says so, and each restart loses the index."""
     rig = Rig(tmp_path / "store", camera)
@@ -323,6 +351,23 @@ def test_a_rebuilt_index_has_the_gaps_that_go_on_to_the_byte(tmp_path: Path, cam
         with closing(Index(store)) as index:
             rebuild(store, index)
             assert index.open_gaps_of_all() == before
+
+
+def test_the_last_file_is_known_while_somebody_else_gives_it_its_end(tmp_path: Path, camera: Clip) -> None:
+    """Whoever makes an index that was lost does so beside a recorder that begins."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(5)
+    rig.kill()
+    _lose_index(rig)
+    rig.wait(60, turns=False)
+    (path,) = rig.folder.glob("door/*/*.mp4")
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        rig.begin_daemon()
+        rig.connect("bbbb")
+        rig.send(5)
+    rig.finish()
+    assert rig.shape() == [("recorded", 4.0), ("daemon_down", 61.0), ("recorded", 5.0)]  # the last second was in memory
 
 
 def test_a_gap_that_is_over_does_not_come_back_with_the_index(tmp_path: Path, camera: Clip) -> None:
@@ -596,7 +641,7 @@ def test_what_an_event_wants_is_known_to_the_next_recorder_at_once(tmp_path: Pat
 def test_an_older_file_that_an_event_wants_is_marked_in_the_end(
     tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """Otherwise it would go before its time."""
+    """Otherwise it would go before its time. Each event has its own."""
     monkeypatch.setattr(index_reader, "_WAIT_S", 0.1)
     rig = Rig(tmp_path / "store", camera)
     while len(Stored(rig.folder).files("door") if rig.put else ()) < 2:
@@ -615,6 +660,71 @@ def test_an_older_file_that_an_event_wants_is_marked_in_the_end(
     first, second, *_ = Stored(rig.folder).files("door")
     assert (first.reason, first.claimed, second.claimed) == ("minute", True, True)
     Stored(rig.folder).check_sound()
+
+
+def test_a_file_that_cannot_be_marked_keeps_no_other_event_waiting(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path / "store", camera)
+
+    def _send_to_the_next_file() -> str:
+        before = Stored(rig.folder).files("door")
+        while len(Stored(rig.folder).files("door")) == len(before):
+            rig.send(1)
+        return before[-1].path
+
+    rig.send(2)
+    refuses, pwrite = _send_to_the_next_file(), os.pwrite
+
+    def _pwrite(file: int, data: bytes, at: int) -> int:
+        """Of a file that an administrator has made immutable."""
+        if os.readlink(f"/proc/self/fd/{file}").endswith(refuses):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        return pwrite(file, data, at)
+
+    monkeypatch.setattr(os, "pwrite", _pwrite)
+    with logged() as lines:
+        rig.event("first", ago=2)
+        wanted = _send_to_the_next_file()
+        rig.event("second", ago=2)
+        rig.send(20)
+    rig.finish()
+    assert [line["recording"] for line in lines if "cannot be marked" in line["event"]] == [refuses]
+    assert {row.path: row.claimed for row in Stored(rig.folder).files("door")}[wanted]
+
+
+def test_an_event_is_known_to_the_next_recorder_though_no_store_was_ever_there(tmp_path: Path, camera: Clip) -> None:
+    """As where a share is mounted late."""
+    (tmp_path / "store").write_text("no folder")
+    rig = Rig(tmp_path / "store", camera, EVENTS)
+    rig.send(10)
+    rig.event("first")
+    rig.send(1)
+    rig.kill()
+    rig.start()
+    (tmp_path / "store").unlink()
+    rig.send(20)
+    rig.finish()
+    assert _wanted(rig)["first"][2] == "ready"
+    assert [(name, is_over) for name, is_over, _ in rig.told] == [("first", False), ("first", True)]
+    assert ("recorded", 4.0) in rig.shape()
+
+
+def test_an_event_that_comes_to_a_clip_that_is_given_up_ends_with_it(tmp_path: Path, camera: Clip) -> None:
+    rig = Rig(tmp_path / "store", camera, EVENTS)
+    rig.send(20)
+    rig.folder.rename(tmp_path / "away")
+    rig.event("e0", ago=1)
+    for number in range(1, 1500):
+        rig.clock.advance(10 if number < 20 else 0.001)
+        rig.event(f"e{number}")
+    late = rig.clock.monotonic_ns() - rig.recorder._sources["door"].clips.open[0].begin
+    rig.event("first", ago=late / SECOND - 1)
+    (tmp_path / "away").rename(rig.folder)
+    rig.wait(10)
+    rig.send(20)
+    rig.finish()
+    assert _wanted(rig)["first"][2] == "ready"  # most of it was written before the store was away
 
 
 def test_events_share_a_clip_and_the_rest_is_released(tmp_path: Path, camera: Clip) -> None:
@@ -725,6 +835,35 @@ def test_an_index_that_is_made_anew_knows_when_events_were(
     assert [*rig.folder.glob("door/*")] == [rig.folder / "door" / "deleted.ids"]
 
 
+def test_files_beside_recordings_say_how_an_event_ended(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that was told of its begin alone has its end once it is made again, also of the next day."""
+    monkeypatch.setattr(index_reader, "_WAIT_S", 0.1)
+    rig = Rig(tmp_path / "store", camera, EVENTS)
+    day = 86_400 * SECOND
+    rig.clock.advance((day - rig.clock.utc_ns() % day) / SECOND - 60)
+    rig.send(30)
+    rig.event("before")
+    rig.send(34)
+    rig.event("first")
+    rig.send(1)
+    with locked_index(rig.folder):
+        rig.event("second", ago=-1)
+        rig.send(20)
+        rig.finish()
+    assert [row[2] for row in _wanted(rig).values()] == ["recording"]
+    with closing(Store.open(rig.folder)) as store, closing(Index(store)) as index:
+        rebuild(store, index)
+    ready = dict.fromkeys(("first", "second"), (-23.0, -17.0, "ready"))
+    assert _wanted(rig) == ready
+    _lose_index(rig)
+    rig.start_without()
+    rig.finish()
+    assert _wanted(rig) == ready
+    assert len([*rig.folder.glob("door/*/events.jsonl")]) == 2
+
+
 def test_a_full_ring_loses_the_newest_and_says_so(tmp_path: Path, camera: Clip) -> None:
     """While the process was down for long: what waited is written, and one gap follows."""
     rig = Rig(tmp_path / "store", camera, ring_bytes=1 << 20)
@@ -800,6 +939,25 @@ def test_a_clip_within_which_the_clock_is_set_has_the_times_of_its_video(
         assert row.state == "ready"
     marked = [row for row in Stored(rig.folder).files("door") if row.claimed]
     assert len(marked) == 2
+
+
+@pytest.mark.parametrize("step", [3600, -3600])
+def test_an_event_of_before_the_clock_was_set_has_its_own_time(tmp_path: Path, camera: Clip, step: float) -> None:
+    """One by the time of day alone, that comes after the step."""
+    rig = Rig(tmp_path / "store", camera)
+    rig.send(20)
+    at = rig.clock.utc_ns()
+    rig.send(0.5)
+    rig.clock.step(step)
+    rig.send(3)
+    rig.recorder.claim("door", Claim("first", None, None, at))
+    rig.send(20)
+    rig.finish()
+    with closing(Store.open(rig.folder)) as store, closing(IndexReader(store)) as index:
+        row = index.claim("door", "first")
+    assert row is not None
+    assert (row.begin - at) / SECOND == pytest.approx(-5, abs=0.1)
+    assert row.state == "ready"
 
 
 def test_a_store_that_is_away_is_waited_for(tmp_path: Path, camera: Clip) -> None:

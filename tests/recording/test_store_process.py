@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from daemon.clock import SystemClock, boottime_ns
 from daemon.config.root import LogConfig
 from daemon.recording.absence import Absence
@@ -90,8 +92,34 @@ def test_no_event_is_lost_with_the_process_that_was_told_of_it(tmp_path: Path, c
         with closing(Store.open(tmp_path / "store")) as store, closing(IndexReader(store)) as index:
             wait_until(lambda: index.claim("door", names[-1]), "the last one is known")
             known = {event for (event,) in index._ask("SELECT event FROM claims")}
+        wait_until(lambda: "ready" in [row.state for row in told if isinstance(row, ClipTold)], "its clip is ready")
     assert known == set(names)
-    assert [row.state for row in told if isinstance(row, ClipTold)].count("ready") > 0
+
+
+def test_sources_come_and_go_however_many_events_wait_for_a_process_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events without end are refused; what was taken of a source that goes is told before that."""
+    monkeypatch.setattr(store_process, "_MAX_WAITING", 20)
+    monkeypatch.setattr(store_process, "_MAX_UNHEARD", 10)
+    with (
+        _running(tmp_path / "store") as process,
+        closing(Ring("door", 4 << 20)) as door,
+        closing(Ring("gate", 4 << 20)) as gate,
+    ):
+        process.record("door", EVERYTHING, door)
+        wait_until(lambda: process.figures.accounts and process.figures.cause is None, "it records")
+        (pid,) = process.pids
+        os.kill(pid, signal.SIGSTOP)
+        taken = []
+        while process.claim("door", Claim(f"e{len(taken)}", None, None, SystemClock().utc_ns())):
+            taken.append(f"e{len(taken)}")
+        process.record("gate", EVERYTHING, gate)
+        process.forget("door", "off", "it was switched off", SystemClock().utc_ns())
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: [row.source for row in process.figures.accounts] == ["gate"], "it records the other one")
+        with closing(Store.open(tmp_path / "store")) as store, closing(IndexReader(store)) as index:
+            assert {event for (event,) in index._ask("SELECT event FROM claims")} == set(taken)
 
 
 def test_a_process_that_begins_again_knows_what_it_does_not_record(tmp_path: Path, clips: Path) -> None:

@@ -107,7 +107,10 @@ class Evidence:
             StoreError: the index cannot be read, or does not know all files yet: some of that time might be left out.
         """
         if not self._index.is_whole:
-            raise StoreError(f"{self._store.path}: its index is being made from the files: ask again when it is whole")
+            raise StoreError(
+                f"{self._store.path}: its index is being made from the files: ask again later, or make it by"
+                " `lookout recordings rebuild`"
+            )
         return self._index.files_with_open(self._order.source, self._order.begin, self._order.end)
 
     def members(self) -> Iterator[Member]:

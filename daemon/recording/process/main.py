@@ -145,8 +145,11 @@ class _RecorderProcess:
         elif isinstance(message, Noted):
             recorder.note(message.source, message.at, message.cause, message.detail)
         elif isinstance(message, Claimed):
-            recorder.claim(message.source, message.claim)
             self._claims += 1
+            try:
+                recorder.claim(message.source, message.claim)
+            except LookoutError as error:
+                log.error("what an event wants is not known", source=message.source, reason=str(error))
         elif isinstance(message, Others):
             recorder.explain(message.absence)
         elif isinstance(message, Stop):

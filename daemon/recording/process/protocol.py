@@ -83,7 +83,7 @@ class Beat(ProcessMessage, frozen=True, tag=1):
         uuid: of the store, once it was found.
         bytes: of its recordings.
         free_bytes: of its disk; -1 if unknown.
-        claims: that this process has taken; the one after it knows them.
+        claims: that this process was told of; the one after it knows what they want.
     """
 
     cause: Cause | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ from daemon.system.runtime import Runtime
 log = structlog.get_logger(__name__)
 _SILENT_NS = 5_000_000_000  # without a sign of life for so long its store hangs
 _END_S = 4.0
-_MAX_WAITING = 100_000  # messages
+_MAX_WAITING = 100_000  # messages; claims must not be more
 _MAX_UNHEARD = 10_000  # claims
 _MAX_LEAVING = 256  # sources, each with its ring
 
@@ -139,15 +139,15 @@ class StoreProcess(SupervisedProcess):
             self._put(Noted(source, at, cause, detail))
 
     def claim(self, source: str, claim: Claim) -> bool:
-        """Whether the store records the source, and does not hang for too long."""
-        return source in self._wanted and self._put(Claimed(source, claim))
+        """Whether the store records the source, and has not hung for too long."""
+        if source not in self._wanted or len(self._waiting) >= _MAX_WAITING:
+            return False
+        self._put(Claimed(source, claim))
+        return True
 
-    def _put(self, message: ProcessMessage, ring: Ring | None = None) -> bool:
-        has_room = len(self._waiting) < _MAX_WAITING
-        if has_room:
-            self._waiting.append((message, ring))
+    def _put(self, message: ProcessMessage, ring: Ring | None = None) -> None:
+        self._waiting.append((message, ring))
         self.ring_bell()
-        return has_room
 
     # --- its thread ------------------------------------------------------------------------------------------------
 
@@ -172,16 +172,27 @@ class StoreProcess(SupervisedProcess):
                 if not isinstance(row[0], (Record, Configure, Forget, Others)):
                     self._waiting.append(row)
         link.put(Tracks(), self._tracks)
+        unheard, self._unheard, self._heard = self._unheard, deque(), 0
         for message, settings, ring in leaving:  # what is in their rings is still to be written
             link.put(Record(message.source, settings), ring)
+            unheard = self._tell_again(link, unheard, {message.source})
             link.put(message)
         for source, (settings, ring) in wanted.items():
             link.put(Record(source, settings), ring)
         if absence is not None:
             link.put(Others(absence))
-        self._heard = 0
-        for claimed in self._unheard:
-            link.put(claimed)
+        self._tell_again(link, unheard, {claimed.source for claimed in unheard})
+
+    def _tell_again(self, link: Link, unheard: deque[Claimed], sources: Collection[str]) -> deque[Claimed]:
+        """Tell claims of some sources to a process; returns those of others."""
+        others = deque[Claimed]()
+        for claimed in unheard:
+            if claimed.source in sources:
+                self._unheard.append(claimed)
+                link.put(claimed)
+            else:
+                others.append(claimed)
+        return others
 
     def on_turn(self, link: Link, now_ns: int) -> None:
         while self._waiting and len(self._unheard) < _MAX_UNHEARD:
