@@ -20,6 +20,7 @@ from daemon.recording.causes import LASTING, Cause
 from daemon.recording.clips import Claim
 from daemon.recording.errors import StoreError
 from daemon.recording.index import Index, IndexReader
+from daemon.recording.open_store import Troubles, open_store
 from daemon.recording.reconcile import rebuild
 from daemon.recording.records import Gap
 from daemon.recording.retention import Retention, Rules
@@ -353,21 +354,25 @@ def test_a_rebuilt_index_has_the_gaps_that_go_on_to_the_byte(tmp_path: Path, cam
             assert index.open_gaps_of_all() == before
 
 
-def test_the_last_file_is_known_while_somebody_else_gives_it_its_end(tmp_path: Path, camera: Clip) -> None:
-    """Whoever makes an index that was lost does so beside a recorder that begins."""
+def test_the_last_file_is_known_while_somebody_else_gives_it_its_end(
+    tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes an index that was lost does so beside a recorder that begins, and may not have told the index."""
+    monkeypatch.setattr(index_reader, "_WAIT_S", 0.1)
     rig = Rig(tmp_path / "store", camera)
     rig.send(5)
     rig.kill()
     _lose_index(rig)
-    rig.wait(60, turns=False)
+    with closing(Store.open(rig.folder)) as store:
+        Index(store).close()
     (path,) = rig.folder.glob("door/*/*.mp4")
-    with path.open("rb") as file:
+    with locked_index(rig.folder), path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        rig.begin_daemon()
-        rig.connect("bbbb")
-        rig.send(5)
-    rig.finish()
-    assert rig.shape() == [("recorded", 4.0), ("daemon_down", 61.0), ("recorded", 5.0)]  # the last second was in memory
+        to = open_store(str(rig.folder), DAY, Troubles(), must_be_mount=False, uuid=None)
+        with closing(to):
+            last = to.last("door")
+    assert last is not None
+    assert (last.path, last.packets) == (str(path.relative_to(rig.folder)), 60)
 
 
 def test_a_gap_that_is_over_does_not_come_back_with_the_index(tmp_path: Path, camera: Clip) -> None:

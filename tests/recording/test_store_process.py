@@ -111,7 +111,7 @@ def test_sources_come_and_go_however_many_events_wait_for_a_process_that_hangs(
         wait_until(lambda: process.figures.accounts and process.figures.cause is None, "it records")
         (pid,) = process.pids
         os.kill(pid, signal.SIGSTOP)
-        taken = []
+        taken = list[str]()
         while process.claim("door", Claim(f"e{len(taken)}", None, None, SystemClock().utc_ns())):
             taken.append(f"e{len(taken)}")
         process.record("gate", EVERYTHING, gate)
