@@ -85,8 +85,8 @@ class OpenStore:
         return self.store.uuid
 
     def follow_index(self) -> None:
-        """The index may have been lost, or replaced, meanwhile: it is made anew beside recording. What fails is tried
-        again by the next call."""
+        """The index may have been lost, or replaced, meanwhile: it is made anew beside recording. The next call tries
+        again if that fails."""
         self.index.sizes()
         wanted = self.index.unread
         if wanted not in (None, self._read) and (self._follower is None or not self._follower.is_alive()):
