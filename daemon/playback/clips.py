@@ -24,6 +24,7 @@ from daemon.playback.queries import FROM, STORE, TO, Query, Times, check_times, 
 from daemon.playback.ranges import HEADERS, asked_range, range_of
 from daemon.playback.sending import Sent, media, plain
 from daemon.playback.stores import Stores
+from daemon.playback.wanted import wanted_by
 from daemon.playback.workers import StoreWorkers
 from daemon.recording.records import Gap
 from daemon.recording.timeline import Span
@@ -87,19 +88,7 @@ class Clips:
             return query.times(LONGEST_NS)
         if query.text("from") is not None or query.text("to") is not None:
             raise HTTPException(400, "give from and to, or event")
-        if not event.isprintable():
-            raise HTTPException(404, "there is no such event")
-        answers = await self._stores.of_source(source, partial(_claim, source, event), query.text("store"))
-        found = [times for rows in answers.found.values() for times in rows]
-        if not found and answers.failed:
-            raise HTTPException(503, "; ".join(answers.failed.values()), {"Retry-After": "5"})
-        if not found:
-            raise HTTPException(
-                404,
-                "no time of this event is known: it came just now, nothing was recorded for it, or its video is gone",
-            )
-        begin, end = min(times.begin for times in found), max(times.end for times in found)
-        return check_times(begin, end, LONGEST_NS)
+        return check_times(*await wanted_by(event, self._stores, source, query.text("store")), LONGEST_NS)
 
     async def _best(
         self, source: str, times: Times, name: str | None
@@ -141,12 +130,6 @@ def _headers(source: str, plan: ClipPlan) -> dict[str, str]:
         "Content-Disposition": f'attachment; filename="{plain(source)}-{at}.mp4"',
         "X-Lookout-Clip": json.dumps(told, separators=(",", ":")),  # in ASCII, as headers are
     }
-
-
-def _claim(source: str, event: str, opened: OpenedStore) -> Sequence[Times]:
-    """The time that an event wanted, if the store knows it."""
-    found = opened.index.claim(source, event)
-    return [Times(found.begin, found.end)] if found else []
 
 
 def _covered(source: str, times: Times, opened: OpenedStore) -> tuple[int, list[Gap]]:

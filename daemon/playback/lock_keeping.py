@@ -19,6 +19,7 @@ from daemon.playback.audit import Audit
 from daemon.playback.opened import OpenedStore
 from daemon.playback.queries import STORE, Query, Times, check_times, id_of, source_of, time_of
 from daemon.playback.stores import Stores
+from daemon.playback.wanted import wanted_by
 from daemon.recording.records import Lock
 
 _LONGEST_NS: Final = 366 * 86_400_000_000_000
@@ -26,16 +27,18 @@ _MAX_LOCKS: Final = 10_000  # of a store
 _MAX_REASON = 200
 
 
-class LockOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A time to keep.
+class LockOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A time to keep, which may be still to come: `from` and `to`, or the time that `event` wants.
 
     Attributes:
         begin, end: ISO 8601 with a zone, or UTC ns.
+        event: its id.
         reason: for people.
     """
 
-    begin: str | int = msgspec.field(name="from")
-    end: str | int = msgspec.field(name="to")
+    begin: str | int | None = msgspec.field(name="from", default=None)
+    end: str | int | None = msgspec.field(name="to", default=None)
+    event: str | None = None
     reason: str
 
 
@@ -76,7 +79,7 @@ class LockKeeping:
     async def _lock(self, request: Request) -> Response:
         source, query = source_of(request), Query(request, STORE)
         order = _order(await read_body(request))
-        times = check_times(time_of("from", order.begin), time_of("to", order.end), _LONGEST_NS)
+        times = await self._times(source, order, query.text("store"))
         caller, now = caller_of(request), self._clock.utc_ns()
         work = partial(_add, source, times, order.reason, caller.name, now)
         answers = await self._stores.of_source(source, work, query.text("store"))
@@ -87,6 +90,13 @@ class LockKeeping:
                 end=times.end, reason=order.reason,
             )  # fmt: skip
         return json_answer({"locks": rows, "failed": answers.failed}, 201)
+
+    async def _times(self, source: str, order: LockOrder, store: str | None) -> Times:
+        if order.event is not None and order.begin is None and order.end is None:
+            return check_times(*await wanted_by(order.event, self._stores, source, store), _LONGEST_NS)
+        if order.event is not None or order.begin is None or order.end is None:
+            raise HTTPException(422, "the body is no lock: give from and to, or event")
+        return check_times(time_of("from", order.begin), time_of("to", order.end), _LONGEST_NS)
 
     async def _unlock(self, request: Request) -> Response:
         id, query = id_of(request), Query(request, STORE)

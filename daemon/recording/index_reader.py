@@ -22,6 +22,7 @@ from daemon.recording.timeline import Entry, Span, timeline
 
 NAME: Final = "index.sqlite"
 _WAIT_S: Final = 5.0  # for another process that writes
+_SAME_CLIP_NS: Final = 1_000_000_000  # claims of one clip begin together, as the clocks were measured at each
 _decode = msgspec.json.Decoder(FileFacts).decode
 
 
@@ -130,9 +131,15 @@ class IndexReader:
         return [path for (path,) in self._ask("SELECT path FROM open_tracks ORDER BY path")]
 
     def claim(self, source: str, event: str) -> ClaimedTime | None:
-        """None for an event that wanted nothing, or whose video was deleted."""
+        """The time that an event wants, and later events of its clip; None for an event that wanted nothing, or whose
+        video was deleted."""
         rows = self._ask("SELECT * FROM claims WHERE source = ? AND event = ?", source, event)
-        return next((ClaimedTime(*row) for row in rows), None)
+        found = next((ClaimedTime(*row) for row in rows), None)
+        if found is None or found.state != "recording":
+            return found
+        question = "SELECT max(end) FROM claims WHERE source = ? AND state = 'recording' AND begin BETWEEN ? AND ?"
+        ((end,),) = self._ask(question, source, found.begin - _SAME_CLIP_NS, found.begin + _SAME_CLIP_NS)
+        return found._replace(end=max(found.end, end or 0))
 
     def file_sizes(self, source: str, begin: int, end: int) -> dict[str, int]:
         """Bytes of each file with something in a time, with those of the tracks beside it, by id."""

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from daemon.config.recording import RecordConfig, StoreConfig, check_playback
 from daemon.errors import ConfigError
 from daemon.playback.opened import PlayPlace
 from daemon.playback.ranges import MAX_BYTES
+from daemon.recording.index import ClaimedTime
 from daemon.recording.records import FileFacts
 from daemon.recording.scan import scan
 from daemon.redact import Secret
@@ -343,9 +345,27 @@ def test_video_is_kept_and_kept_no_longer(client: InProcess, rig: Recorded) -> N
     assert client.send("DELETE", f"{API}/locks/{id}", headers=operate).status == 204
     assert client.send("DELETE", f"{API}/locks/{id}?store=main", headers=operate).status == 404
     assert client.get(f"{API}/door/locks").json["locks"] == []
-    wrongs: list[Any] = [{**body, "reason": "two\nlines"}, {**body, "more": 1}, {"from": 1}, [[]]]
+    both, half = {**body, "event": "e1"}, {"to": rig.at(3), "reason": "a theft"}
+    wrongs: list[Any] = [{**body, "reason": "two\nlines"}, {**body, "more": 1}, {"from": 1}, [[]], both, half]
     for wrong in wrongs:
         assert client.send("POST", f"{API}/door/locks", headers=operate, body=wrong).status == 422
+
+
+def test_what_an_event_wants_is_kept_to_its_end_also_while_that_is_to_come(client: InProcess, rig: Recorded) -> None:
+    now, operate = time.time_ns(), {"Authorization": f"Bearer {OPERATE}"}
+    rig.index.put_claims([ClaimedTime("door", "now", now - 5 * SECOND, now + 3600 * SECOND, "recording")])
+    for event, begin, end in (("e1", rig.at(11), rig.at(14)), ("now", now - 5 * SECOND, now + 3600 * SECOND)):
+        order = {"event": event, "reason": f"event {event}"}
+        made = client.send("POST", f"{API}/door/locks", headers=operate, body=order)
+        assert made.status == 201, made.json
+        (row,) = made.json["locks"]
+        assert (row["lock"]["begin"], row["lock"]["end"]) == (begin, end)
+        assert client.get(f"{API}/door/locks").json["locks"] == [row]
+        assert client.send("DELETE", f"{API}/locks/{row['lock']['id']}", headers=operate).status == 204
+    for unknown, reason in (("e2", "no time of this event is known"), ("\u0007", "there is no such event")):
+        order = {"event": unknown, "reason": "a theft"}
+        missing = client.send("POST", f"{API}/door/locks?store=main", headers=operate, body=order)
+        assert (missing.status, reason in missing.json["error"]) == (404, True)
 
 
 def test_what_is_played_is_in_the_log_once(rig: Recorded) -> None:

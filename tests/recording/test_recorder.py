@@ -775,6 +775,7 @@ def test_the_index_knows_the_time_that_an_event_wants(tmp_path: Path, camera: Cl
     assert _wanted(rig) == {"first": (-1 - pre, post - 1, "recording")}
     rig.event("second")
     rig.send(1)
+    assert _wanted(rig) == dict.fromkeys(("first", "second"), (-2 - pre, post - 1, "recording"))
     rig.recorder.claim("door", Claim("third", None, None, rig.clock.utc_ns() - 3600 * SECOND))  # of which nothing is
     rig.send(30)
     clip = (-32 - pre, post - 31, "ready")
