@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import time_ns
@@ -13,13 +13,13 @@ import cv2
 import numpy as np
 
 from daemon.analytics.journal_file import JournalFile
-from daemon.recording.clips import ClaimedTime
-from daemon.recording.index import Index
-from daemon.recording.store import Store
+from daemon.recording.source_recorder import Settings
 from lookout.messages import Event, EventAttribute
+from tests.recording.rig import Rig
 from tests.support.browsing import OPERATE, PATIENCE_MS, Dashboard, chromium
+from tests.support.clock import ManualClock
 from tests.support.daemon import DEMO_MODEL
-from tests.support.recorded import SECOND, clip, record
+from tests.support.recorded import clip
 from tests.support.served import TOKEN, Served, street
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PAST, S = 1000, 1_000_000_000
 MIDDLE = {"type": "line", "name": "middle", "points": [[0.5, 0.0], [0.5, 1.0]]}
 INSTANCE = "5e551071"
+PRE_S, POST_S = 1, 2
+_AROUND = Settings(continuous=False, pre=PRE_S * S, post=POST_S * S, longest=60 * S)
 
 
 @dataclass
@@ -38,6 +40,7 @@ class Review:
     Attributes:
         tab: signed in with the role operate.
         ids: of the past of `street-1`, oldest first.
+        fresh: an event whose clip is being recorded.
         played, hevc, missing: events with a clip, with one in HEVC, and with one that was never recorded.
         errors: that no script caught, and what the console complained of.
     """
@@ -46,6 +49,7 @@ class Review:
     dashboard: Dashboard
     tab: Tab
     ids: list[str]
+    fresh: Event
     played: str
     hevc: str
     missing: str
@@ -78,7 +82,7 @@ def past(now: int) -> list[Event]:
         }  # fmt: skip
         if phase < 2:
             path = f"/api/v1/events/{common['id']}/snapshot.jpg"
-            video = f"/api/v1/recordings/street-1/clip.mp4?event={common['id']}" if number >= PAST - 12 else None
+            video = f"/api/v1/recordings/street-1/clip.mp4?event={common['id']}" if number >= PAST - 16 else None
             rows.append(Event(kind="zone", phase="entered", rule="door", snapshot=path, clip=video, **common))
         elif number % 50 == 2:
             rows.append(
@@ -89,8 +93,8 @@ def past(now: int) -> list[Event]:
     return rows
 
 
-def fill(folder: Path) -> list[str]:
-    """The journal, and pictures of the newest events."""
+def fill(folder: Path) -> list[Event]:
+    """The journal, and pictures of the newest events; returns all events."""
     now = time_ns()
     rows = past(now - 60 * S)
     journal = JournalFile(folder / "events.db", now)
@@ -100,17 +104,29 @@ def fill(folder: Path) -> list[str]:
     (folder / "pictures").mkdir()
     for row in rows[-200:]:
         (folder / "pictures" / f"{row.id}.jpg").write_bytes(picture)
-    return [row.id for row in rows]
+    return rows
 
 
-def _record(folder: Path, clips: Path, events: Sequence[str]) -> None:
-    """A store with a clip in H.264 for the first event, and one in HEVC for the second."""
-    store = Store.init(folder)
-    with closing(store), closing(Index(store)) as index:
-        for number, (kind, event) in enumerate(zip(("h264", "hevc"), events)):
-            file = record(store, clip(clips, kind), at=100 * number * SECOND, source="street-1", claimed=True)
-            index.add_file(file)
-            index.put_claims([ClaimedTime("street-1", event, file.begin, file.end, "ready")])
+def _record(folder: Path, clips: Path, events: Sequence[tuple[str, Event]]) -> None:
+    """A store with what a recorder wrote of events. It ends a second after the last of them.
+
+    Args:
+        events: in their order, each with what the camera sent.
+    """
+    clock = ManualClock()
+    clock.step((events[0][1].at - clock.utc_ns()) / S - 3600)
+    for kind, event in events:
+        clock.advance((event.at - clock.utc_ns()) / S - 3)
+        rig = Rig(folder, clip(clips, kind), _AROUND, source="street-1", clock=clock)
+        rig.connect(event.id)
+        rig.send(3)
+        rig.event(event.id)
+        rig.send(1)
+        if event.id == events[-1][1].id:
+            rig.kill()
+        else:
+            rig.send(5)
+            rig.finish()
 
 
 @contextmanager
@@ -122,9 +138,9 @@ def reviewing(folder: Path, clips: Path) -> Iterator[Review]:
     """
     from playwright.sync_api import expect, sync_playwright
 
-    ids = fill(folder)
-    played, hevc, missing = [ids[PAST - 4 * pair] for pair in (1, 2, 3)]
-    _record(folder / "store", clips, [played, hevc])
+    rows = fill(folder)
+    fresh, played, hevc, missing = [rows[PAST - 4 * pair] for pair in (1, 2, 3, 4)]
+    _record(folder / "store", clips, [("hevc", hevc), ("h264", played), ("h264", fresh)])
     with ExitStack() as stack:
         sources = [
             street("yard", width=320, height=180, fps=5, objects=4, tracking=True, rules=[MIDDLE], enabled=False),
@@ -138,9 +154,9 @@ def reviewing(folder: Path, clips: Path) -> Iterator[Review]:
         }
         stores = {"stores": {"main": {"path": str(folder / "store"), "min_free_gib": 0}}, "port": 0, "mode": "off"}
         served = stack.enter_context(Served(folder, sources=sources, model=model, events=events, record=stores))
-        rows = [{"name": "here", "endpoint": served.lookout.endpoint, "http": served.url, "token": TOKEN}]
+        here = {"name": "here", "endpoint": served.lookout.endpoint, "http": served.url, "token": TOKEN}
         (folder / "page").mkdir()
-        dashboard = Dashboard(folder / "page", rows, keys={"seen": str(folder / "page" / "seen.jsonl")})
+        dashboard = Dashboard(folder / "page", [here], keys={"seen": str(folder / "page" / "seen.jsonl")})
         stack.callback(dashboard.close)
         browser = chromium(stack.enter_context(sync_playwright()))
         stack.callback(browser.close)
@@ -149,7 +165,8 @@ def reviewing(folder: Path, clips: Path) -> Iterator[Review]:
         )
         context.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
-        review = Review(served, dashboard, context.new_page(), ids, played, hevc, missing)
+        ids = [row.id for row in rows]
+        review = Review(served, dashboard, context.new_page(), ids, fresh, played.id, hevc.id, missing.id)
         context.on("weberror", lambda error: review.errors.append(str(error.error)))
         context.on("console", lambda said: review.errors.append(said.text) if said.type == "error" else None)
         sign_in(context, dashboard.url, OPERATE)

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.dashboard.review import reviewing, sign_in
+from tests.dashboard.review import POST_S, PRE_S, reviewing, sign_in
 from tests.support.browsing import OPERATE, VIEW, answer_of, violations
 from tests.support.daemon import wait_until
 
@@ -363,17 +363,24 @@ def test_a_clip_is_kept_taken_and_opened(review: Review) -> None:
         found: list[dict[str, Any]] = answer_of(tab, "/api/recordings/here/street-1/locks")["locks"]
         return found
 
+    def keep(id: str) -> dict[str, Any]:
+        tab.locator(f".event[data-events~='{id}'] .event-main").focus()
+        assert locks() == []
+        tab.keyboard.press("l")
+        wait_until(lambda: len(locks()) == 1, "it is kept")
+        expect(tab.get_by_role("status").filter(has_text="is kept")).to_be_visible()
+        lock: dict[str, Any] = locks()[0]["lock"]
+        assert lock["reason"] == f"event {id}"
+        tab.keyboard.press("u")
+        wait_until(lambda: locks() == [], "it is kept no longer")
+        return lock
+
     tab = review.open()
-    tab.locator(f".event[data-events~='{review.played}'] .event-main").focus()
-    assert locks() == []
-    tab.keyboard.press("l")
-    wait_until(lambda: len(locks()) == 1, "it is kept")
-    lock = locks()[0]["lock"]
-    assert 2 < (lock["end"] - lock["begin"]) / S < 4  # that of the clip
-    assert lock["reason"] == f"event {review.played}"
-    expect(tab.get_by_role("status").filter(has_text="is kept")).to_be_visible()
-    tab.keyboard.press("u")
-    wait_until(lambda: locks() == [], "it is kept no longer")
+    lock, at = keep(review.fresh.id), review.fresh.at
+    assert abs(lock["begin"] - at + PRE_S * S) < S // 5
+    assert abs(lock["end"] - at - POST_S * S) < S // 5  # which is not recorded yet
+    lock = keep(review.played)
+    assert abs(lock["end"] - lock["begin"] - (PRE_S + POST_S) * S) < S // 5
     with tab.expect_download() as download:
         tab.keyboard.press("d")
     assert download.value.suggested_filename.startswith("street-1-")

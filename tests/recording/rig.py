@@ -42,6 +42,7 @@ class Rig:
     rules: Rules = DAY
     ring_bytes: int = 4 << 20
     key_each: int | None = None
+    source: str = "door"
     clock: ManualClock = field(default_factory=ManualClock)
     put: int = 0
     told: list[tuple[str, bool, int]] = field(default_factory=list)
@@ -61,12 +62,12 @@ class Rig:
         """The source is added again to the daemon that is there."""
         self.ring = Ring("test", self.ring_bytes)
         self.writer = RingWriter(self.ring.fd)
-        self.recorder.record("door", self.settings, self.ring.fd)
+        self.recorder.record(self.source, self.settings, self.ring.fd)
 
     def start(self, down_since: int | None = None) -> None:
         """Another process records from here on."""
         self._start(down_since)
-        self.recorder.record("door", self.settings, self.ring.fd)
+        self.recorder.record(self.source, self.settings, self.ring.fd)
 
     def start_without(self, at: int | None = None, *, in_fleet: bool = False, is_there: bool = False) -> None:
         """Another process records, and not this camera.
@@ -131,7 +132,7 @@ class Rig:
     def event(self, name: str, ago: float = 0.0) -> None:
         """Something was seen some seconds ago."""
         at = self.clock.utc_ns() - round(ago * SECOND)
-        self.recorder.claim("door", Claim(name, None, None, at))
+        self.recorder.claim(self.source, Claim(name, None, None, at))
 
     @property
     def account(self) -> Account:
@@ -141,8 +142,8 @@ class Rig:
         store = Store.open(self.folder)
         index = IndexReader(store)
         try:
-            newest = index.newest("door")
-            return index.timeline("door", newest.since if newest else 0, self.clock.utc_ns())
+            newest = index.newest(self.source)
+            return index.timeline(self.source, newest.since if newest else 0, self.clock.utc_ns())
         finally:
             index.close()
             store.close()

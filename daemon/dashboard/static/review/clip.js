@@ -4,7 +4,7 @@ import { daemons, keyOf, sources } from "../model.js";
 import { t } from "../texts.js";
 import { isYoung } from "./list.js";
 
-const AROUND_NS = 5e9; // kept before and behind a card whose clip does not say its time
+const AROUND_NS = 5e9; // kept before and behind a card whose event wants a time that nobody knows
 const HEVC = 'video/mp4; codecs="hvc1.1.6.L93.B0"';
 const THUMB = 240; // pixels of a picture that is 120 wide on the screen
 
@@ -35,16 +35,16 @@ export function thumbOf(event) {
   return hasClip(event) ? recordings(event, `still?at=${event.confirmed_at + 1e6}&width=320`) : null;
 }
 
-/** Ask for the clip alone to learn why it did not play, or which time it is of. */
+/** Ask for the clip alone to learn why it did not play. */
 async function look(event) {
   const gone = new AbortController();
   const limit = AbortSignal.any ? AbortSignal.any([gone.signal, AbortSignal.timeout(10000)]) : gone.signal;
   try {
     const answer = await fetch(clipOf(event), { credentials: "same-origin", signal: limit });
     const error = answer.ok ? null : await answer.json().then((body) => body.error, () => t.errors.status(answer.status));
-    return { status: answer.status, error, told: answer.headers.get("X-Lookout-Clip") };
+    return { status: answer.status, error };
   } catch {
-    return { status: 0, error: t.errors.away, told: null };
+    return { status: 0, error: t.errors.away };
   } finally {
     gone.abort();
   }
@@ -56,13 +56,15 @@ export async function whyNotPlayed(event) {
   return error ?? t.review.clip.broken;
 }
 
-/** The time of a clip, or of a card with what lies around it: {from, to}, UTC ns. */
-async function timeOf(event, card) {
+/** Lock the time that an event wants, which may be still to come; or, where no recorder knows it, that around its card. */
+async function lock(event, card) {
+  const order = (time) => send("POST", recordings(event, "locks"), { ...time, reason: t.review.lockReason(event.id) });
   try {
-    const { begin, end } = JSON.parse((await look(event)).told);
-    if (end > begin) return { from: begin, to: end };
-  } catch { /* it does not say */ }
-  return { from: card.begin - AROUND_NS, to: card.end + AROUND_NS };
+    return await order({ event: event.id });
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    return order({ from: card.begin - AROUND_NS, to: card.end + AROUND_NS });
+  }
 }
 
 /**
@@ -70,10 +72,9 @@ async function timeOf(event, card) {
  * @returns {{from, to, locks}} UTC ns, and the paths of the locks
  */
 export async function keep(event, card) {
-  const { from, to } = await timeOf(event, card);
-  const reason = t.review.lockReason(event.id);
-  const { locks } = await send("POST", recordings(event, "locks"), { from, to, reason });
-  return { from, to, locks: locks.map((row) => `/api/recordings/${at(event.daemon)}/locks/${at(row.lock.id)}`) };
+  const rows = (await lock(event, card)).locks.map((row) => row.lock);
+  const locks = rows.map((row) => `/api/recordings/${at(event.daemon)}/locks/${at(row.id)}`);
+  return { from: rows[0].begin, to: rows[0].end, locks };
 }
 
 export const release = (paths) => Promise.all(paths.map((path) => send("DELETE", path)));
