@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lookout.messages import Detections, Dropped, ImageSize, Metrics
+from lookout.messages import Detections, Dropped, ImageSize, Latency, Metrics
 
 _HOUR_NS = 3_600_000_000_000
 _MINUTE_NS = 60_000_000_000
@@ -18,6 +18,7 @@ _GAP = 3.0  # usual distances between two samples: more is a gap
 _MAX_POINTS = 6000  # of one source
 _POINT_NS = 150_000_000  # between two points of a track
 _CAUSES = Dropped.__struct_fields__
+_STAGES = Latency.__struct_fields__  # in the order of a frame's walk, and the total
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class _Sample:
     Attributes:
         instance: the daemon's run, whose counters begin at 0.
         interval_s: between two reports.
-        latency: 50th and 99th percentile, ms, by stage.
+        latency: 50th and 99th percentile of each of `_STAGES`, ms; None without a frame.
         dropped: frames of all sources, by cause.
         gpu: of the first GPU, by name of the series.
     """
@@ -39,7 +40,7 @@ class _Sample:
     cpu_percent: float
     rss_bytes: int
     outbox: int
-    latency: dict[str, tuple[float, float]]
+    latency: tuple[tuple[float, float] | None, ...]
     dropped: tuple[int, ...]
     gpu: tuple[float | None, ...]
 
@@ -94,18 +95,18 @@ class Figures:
             "memory": [row and row.rss_bytes for _, row in rows],
             "outbox": [row and row.outbox for _, row in rows],
         }
-        stages = sorted({stage for _, row in rows if row for stage in row.latency} - {"total"})
+        known = {stage for _, row in rows if row for stage, found in zip(_STAGES, row.latency) if found}
         series["stages"] = {
             stage: {
                 name: [row and _percentile(row, stage, place) for _, row in rows]
                 for place, name in enumerate(("p50", "p99"))
             }
-            for stage in stages
+            for stage in _STAGES
+            if stage in known and stage != "total"
         }
         for place, name in enumerate(_GPU):
             series[name] = [row and row.gpu[place] for _, row in rows]
-        processes = [self.last.process] if self.last else []
-        return {"series": series, "drops": self._drops(), "processes": processes, "metrics": self.last}
+        return {"series": series, "drops": self._drops(), "metrics": self.last}
 
     def _drops(self) -> dict[str, int]:
         """By cause, over the last hour, of all sources and of all runs of the daemon."""
@@ -195,10 +196,15 @@ def _sample(metrics: Metrics) -> _Sample:
         cpu_percent=metrics.process.cpu_percent,
         rss_bytes=metrics.process.rss_bytes,
         outbox=metrics.publisher.outbox,
-        latency={stage: (_ms(row.p50), _ms(row.p99)) for stage, row in (metrics.latency or {}).items()},
+        latency=tuple(_percentiles(metrics, stage) for stage in _STAGES),
         dropped=tuple(sum(_of(row.dropped, cause) for row in metrics.sources.values()) for cause in _CAUSES),
         gpu=tuple(None if value is None else float(value) for value in found),
     )
+
+
+def _percentiles(metrics: Metrics, stage: str) -> tuple[float, float] | None:
+    found = (metrics.latency or {}).get(stage)
+    return None if found is None else (_ms(found.p50), _ms(found.p99))
 
 
 def _ms(duration_ns: int) -> float:
@@ -206,7 +212,8 @@ def _ms(duration_ns: int) -> float:
 
 
 def _percentile(row: _Sample, stage: str, place: int) -> float | None:
-    return row.latency[stage][place] if stage in row.latency else None
+    found = row.latency[_STAGES.index(stage)]
+    return None if found is None else found[place]
 
 
 def _with_gaps(rows: Sequence[_Sample]) -> list[tuple[float, _Sample | None]]:

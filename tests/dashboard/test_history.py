@@ -25,7 +25,8 @@ from lookout.messages import (
 )
 
 _S = 1_000_000_000
-_STAGES = dict.fromkeys(("infer", "total"), Percentiles(1_000_000, 2_000_000, 3_000_000, 4_000_000))
+_TAKES = Percentiles(1_000_000, 2_000_000, 3_000_000, 4_000_000)
+_STAGES = dict.fromkeys(("of a later version", *Latency.__struct_fields__[::-1]), _TAKES)
 
 
 def _metrics(at_s: float, dropped: int, instance: str = "a", sources: int = 2) -> Metrics:
@@ -77,6 +78,7 @@ def test_an_hour_of_a_large_daemon_is_small() -> None:
     assert 3500 <= series["t"][-1] - series["t"][0] <= 3600
     assert len(series["t"]) == len(series["stages"]["infer"]["p99"]) == len(series["gpu"]) <= 1201
     assert (series["latency_p50_ms"][0], series["latency_p99_ms"][0]) == (1.0, 3.0)
+    assert [*series["stages"]] == ["decode", "wait", "preprocess", "infer", "postprocess"]  # as a frame passes them
     assert series["dropped_per_s"][-1] == 150
     assert _size(figures._samples) < 2 << 20
     assert _size(figures._minute) < 2 << 20

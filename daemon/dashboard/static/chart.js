@@ -6,7 +6,7 @@ import uPlot from "./vendor/uplot.js";
 
 const HEIGHT = 150;
 const ROWS = 12;
-const DASHES = [[], [6, 4], [2, 3], [10, 4, 2, 4]];
+const DASHES = [[], [6, 4], [2, 3], [10, 4, 2, 4], [10, 3, 2, 3, 2, 3]];
 
 const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -18,7 +18,7 @@ function optionsOf(width, lines) {
     legend: { show: false },
     cursor: { points: { size: 6 }, y: false },
     scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 1) * 1.08)] } },
-    axes: [{ ...axis, space: 70, values: (_, splits) => splits.map((at, index) => (at % 60 || splits[index + 1] - at < 60 ? format.timeOf(at) : format.hourOf(at))) }, { ...axis, size: 44, space: 28 }],
+    axes: [{ ...axis, size: 30, space: 84, values: (_, splits) => splits.map((at, index) => (at % 60 || splits[index + 1] - at < 60 ? format.timeOf(at) : format.hourOf(at))) }, { ...axis, size: 44, space: 28 }],
     series: [{}, ...lines.map((line, index) => ({
       label: line.label, stroke: token(`--chart-${index + 1}`), width: 1.6, dash: DASHES[index], spanGaps: false, points: { show: false },
     }))],
@@ -27,7 +27,7 @@ function optionsOf(width, lines) {
 
 /**
  * @param times seconds
- * @param lines [{label, values}], at most four
+ * @param lines [{label, values}], at most five
  * @param unit of all values
  */
 export function Chart({ title, times, lines, unit }) {
@@ -38,15 +38,17 @@ export function Chart({ title, times, lines, unit }) {
   const latest = useRef(data);
   latest.current = data;
   useEffect(() => {
+    const element = place.current;
     const make = () => {
       plot.current?.destroy();
-      plot.current = new uPlot(optionsOf(place.current.clientWidth, lines), latest.current, place.current);
+      plot.current = new uPlot(optionsOf(element.clientWidth, lines), latest.current, element);
     };
     make();
     const dark = matchMedia("(prefers-color-scheme: dark)");
     dark.addEventListener("change", make);
-    const watcher = new ResizeObserver(() => plot.current.setSize({ width: place.current.clientWidth, height: HEIGHT }));
-    watcher.observe(place.current);
+    // It has no width when the page is left.
+    const watcher = new ResizeObserver(() => element.clientWidth && plot.current.setSize({ width: element.clientWidth, height: HEIGHT }));
+    watcher.observe(element);
     return () => {
       dark.removeEventListener("change", make);
       watcher.disconnect();

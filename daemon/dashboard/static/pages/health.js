@@ -1,4 +1,4 @@
-// How each daemon is: latency, rates, drops, GPU, memory, over the last hour.
+// How each daemon is: latency and its stages, rates, drops, outbox, GPU, memory, over the last hour.
 import { at, get } from "../api.js";
 import { Chart } from "../chart.js";
 import { feed } from "../feed.js";
@@ -11,18 +11,27 @@ import { t } from "../texts.js";
 
 const REFRESH_MS = 10000;
 
-// Charts, by the names that the server gives to series; one without data is left out.
-const CHARTS = [
-  ["latency", "ms", ["latency_p50_ms", "latency_p99_ms"]],
-  ["frames", "fps", ["fps", "dropped_per_s"]],
-  ["processes", "percent", ["cpu_percent"]],
-  ["gpu", "percent", ["gpu", "decoder"]],
-  ["memory", "mib", ["memory", "gpu_memory"]],
-  ["power", "watts", ["power"]],
-];
 const BYTES = ["memory", "gpu_memory"];
 const inUnit = (key, values) => (BYTES.includes(key) ? values.map((value) => value && value / (1 << 20)) : values);
-const LABELS = { latency: () => t.health.latency, frames: () => t.health.frames, processes: () => t.health.processes, gpu: () => t.health.gpu, memory: () => t.health.memory, power: () => t.health.power };
+const named = (...keys) => (series) => keys.map((key) => ({ label: t.health.series[key], values: inUnit(key, series[key]) }));
+const stages = (percentile) => (series) => Object.entries(series.stages).map(([stage, row]) => ({ label: t.camera.stageNames[stage], values: row[percentile] }));
+
+// Charts, by their titles and units, with their lines.
+const CHARTS = [
+  ["latency", "ms", named("latency_p50_ms", "latency_p99_ms")],
+  ["medians", "ms", stages("p50")],
+  ["slowest", "ms", stages("p99")],
+  ["frames", "fps", named("fps", "dropped_per_s")],
+  ["outbox", "messages", named("outbox")],
+  ["cpu", "percent", named("cpu_percent")],
+  ["gpu", "percent", named("gpu", "decoder")],
+  ["memory", "mib", named("memory", "gpu_memory")],
+  ["power", "watts", named("power")],
+];
+
+/** Those that have data, and their lines that have. */
+const chartsOf = (series) => CHARTS.map(([name, unit, linesOf]) => ({ name, unit, lines: linesOf(series).filter(({ values }) => values.some((value) => value !== null)) }))
+  .filter(({ lines }) => lines.length);
 
 export default function Health() {
   const rows = [...useStore(daemons).values()].sort((a, b) => a.name.localeCompare(b.name));
@@ -62,19 +71,16 @@ function useHealth(name, instance) {
 function Daemon({ row }) {
   const { health, failure } = useHealth(row.name, row.instance);
   const latest = useStore(metrics).get(row.name) ?? health?.metrics ?? null;
-  const series = health?.series ?? { t: [] };
-  const charts = CHARTS.map(([name, unit, keys]) => [name, unit, keys.filter((key) => series[key]?.some((value) => value !== null))])
-    .filter(([, , keys]) => keys.length);
+  const series = health?.series;
   return html`<section class="daemon" aria-labelledby=${`daemon-${row.name}`}>
     <h2 id=${`daemon-${row.name}`}>${row.name} <${State} state=${row.state === "up" ? "up" : row.state} reason=${row.reason} /></h2>
     ${row.state !== "up" && html`<${Notice} kind="warning">${t.health.away(row)}<//>`}
     ${failure && html`<${Notice} kind="error">${failure}<//>`}
     <${Facts} rows=${factsOf(row, latest)} />
     ${latest?.gpus_reason && html`<p class="quiet">${t.health.noGpu(latest.gpus_reason)}</p>`}
-    ${series.t.length > 1 ? html`<div class="charts">${charts.map(([name, unit, keys]) => html`<${Chart} key=${name}
-      title=${LABELS[name]()} unit=${t.health[unit]} times=${series.t}
-      lines=${keys.map((key) => ({ label: t.health.series[key], values: inUnit(key, series[key]) }))} />`)}</div>` : html`<p class="quiet">${t.health.noData}</p>`}
-    <div class="tables"><${Drops} drops=${health?.drops ?? {}} /><${Stages} latency=${latest?.latency} /><${Processes} rows=${health?.processes ?? []} /></div>
+    ${series?.t.length > 1 ? html`<div class="charts">${chartsOf(series).map(({ name, unit, lines }) => html`<${Chart} key=${name}
+      title=${t.health[name]} unit=${t.health[unit]} times=${series.t} lines=${lines} />`)}</div>` : html`<p class="quiet">${t.health.noData}</p>`}
+    <div class="tables"><${Drops} drops=${health?.drops ?? {}} /><${Stages} latency=${latest?.latency} /></div>
   </section>`;
 }
 
@@ -110,10 +116,4 @@ function Stages({ latency }) {
   return html`<section><h3>${t.health.latency}</h3><table><thead><tr><th>${t.health.stage}</th><th>50 %</th><th>95 %</th><th>99 %</th></tr></thead>
     <tbody>${Object.entries(latency).map(([stage, p]) => html`<tr><th scope="row">${t.camera.stageNames[stage] ?? stage}</th>
       <td>${format.nsAsMs(p.p50)}</td><td>${format.nsAsMs(p.p95)}</td><td>${format.nsAsMs(p.p99)}</td></tr>`)}</tbody></table></section>`;
-}
-
-function Processes({ rows }) {
-  if (!rows.length) return null;
-  return html`<section><h3>${t.health.processes}</h3><table><thead><tr><th>${t.health.process}</th><th>${t.health.cpu}</th><th>${t.health.rss}</th></tr></thead>
-    <tbody>${rows.map((one) => html`<tr><th scope="row">${one.name ?? t.health.allProcesses}</th><td>${format.percent(one.cpu_percent)}</td><td>${format.mib(one.rss_bytes)}</td></tr>`)}</tbody></table></section>`;
 }
