@@ -13,6 +13,7 @@ from daemon.bridge.report import BridgeReport, FigureAccount, TargetReport
 from daemon.dashboard.bridges import Bridges
 from daemon.dashboard.watched import Facts, WatchedDaemon
 from tests.bridge.reports import report, target
+from tests.dashboard.unsent import unsent, watch
 from tests.support.asgi import InProcess, event_loop
 from tests.support.clock import ManualClock
 from tests.support.daemon import wait_until
@@ -97,6 +98,7 @@ def test_an_operator_sees_which_target_is_away_and_what_waits(told: ToldBridge) 
         shown = browser.new_page(viewport={"width": 1280, "height": 800})
         shown.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
+        watch(shown)
         shown.goto(page.url)
         shown.get_by_role("button", name="trouble").click()
         tray = shown.get_by_role("region", name="Troubles")
@@ -124,4 +126,5 @@ def test_an_operator_sees_which_target_is_away_and_what_waits(told: ToldBridge) 
         shown.set_viewport_size({"width": 1280, "height": 800})
         shown.get_by_role("button", name="1 trouble").or_(shown.get_by_role("button", name="2 troubles")).click()
         expect(tray).to_contain_text("Records were dropped")
+        assert unsent(shown) == []
         browser.close()

@@ -15,6 +15,7 @@ import pytest
 
 from daemon.geometry import crossing, edges_of, is_inside, touching_edges
 from tests.analytics.feed import LABELS, Box, Feed, rules_of, standing_at
+from tests.dashboard.unsent import unsent, visit, watch
 from tests.support.browsing import OPERATE, VIEW, answer_of, login, violations
 from tests.support.street_clips import colours
 
@@ -330,7 +331,32 @@ def test_form_offers_the_models_of_the_daemon(world: World) -> None:
 
     change(lambda: page.get_by_label("Confidence, from").fill("0.3"), "people")
     change(lambda: page.get_by_label("plates").check(), ["people", "plates"])
+    page.goto(f"{world.dashboard.url}/camera/shed/shed-door")
+    for fact in ("Captured", "Analysed"):  # frames, and not what both models count of them
+        expect(page.locator(".facts div", has_text=fact).locator("dd")).to_have_text(
+            re.compile(r"^(0\.\d|1|1\.[0-3]) /s$")
+        )
     change(lambda: page.get_by_label("plates").uncheck(), "people")
+
+
+def test_health_shows_which_stage_takes_the_time(world: World) -> None:
+    """In charts of medians and of the slowest frames, and in their tables; a window that gets narrower is no narrower
+    than they are."""
+    page = world.open("/health")
+    yard = page.get_by_role("region", name=re.compile("^yard"))
+    for title, percentile in (("Latency by stage, median", "p50"), ("Latency by stage, 99 %", "p99")):
+        chart = yard.get_by_role("figure").filter(has=page.get_by_role("heading", name=title))
+        stages = ["Decode", "Wait for a lane", "Preprocess", "Infer", "Postprocess"]
+        expect(chart.locator(".legend li")).to_contain_text(stages)
+        chart.get_by_text("As a table").click()
+        expect(chart.locator("thead th")).to_have_text(["Time", *stages])
+        shown = float(chart.locator("tbody tr").first.locator("td").nth(4).inner_text())
+        told = answer_of(page, "/api/health/yard")["series"]["stages"]["infer"][percentile]
+        assert min(abs(shown - value) for value in told if value is not None) <= 0.5
+    expect(yard.get_by_role("figure").filter(has_text="Waiting to be sent")).to_have_count(1)
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.wait_for_function("() => document.documentElement.scrollWidth <= 360")
+    page.set_viewport_size({"width": 1280, "height": 800})
 
 
 @pytest.mark.long
@@ -468,6 +494,32 @@ def test_everybody_can_use_it(world: World) -> None:
     page.get_by_role("button", name="Add a source").click()
     page.get_by_role("dialog").wait_for()
     assert (found, _problems(page)) == ({}, {})
+
+
+def test_pages_read_nothing_that_nobody_sends(world: World) -> None:
+    """What they take from answers and messages is what real daemons and the page's server send."""
+    page = world.context.new_page()
+    watch(page)
+    page.goto(world.dashboard.url)
+    page.locator(".tile .picture[data-phase=playing]").first.wait_for()
+    shown = {
+        "/camera/yard/gate": ".latest .event",
+        "/camera/shed/shed-door": ".frame-exact",
+        "/health": ".chart",
+        "/rules/yard/gate": ".editor-picture svg",
+        "/sources?change=yard%2Fgate": "dialog form",
+        "/sources?add=1": "dialog form",
+        "/fleet": ".empty",
+        "/bridge": ".empty",
+        "/events": ".event",
+    }
+    for path, place in shown.items():
+        visit(page, path)
+        page.locator(place).first.wait_for()
+    page.locator(".event-main").first.click()
+    page.locator("dialog .facts").wait_for()
+    assert unsent(page) == []
+    page.close()
 
 
 def test_keyboard_walk(world: World) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.dashboard.unsent import unsent, watch
 from tests.fleet.etcd_server import EtcdServer
 from tests.fleet.processes import Daemons
 from tests.support.served import TOKEN
@@ -48,6 +49,7 @@ def page(daemons: Daemons, tmp_path: Path) -> Iterator[Page]:
         shown = browser.new_page(viewport={"width": 1280, "height": 800})
         shown.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
+        watch(shown)
         login(shown, dashboard.url)
         yield shown
         browser.close()
@@ -85,6 +87,7 @@ def test_an_operator_drains_a_member(daemons: Daemons, page: Page) -> None:
     page.get_by_role("button", name="Undrain barn").press("Enter")
     expect(page.get_by_role("row", name=re.compile("^barn"))).to_contain_text("Ready")
 
+    assert unsent(page) == []
     # A member is lost. Its sources are shown once, where they are now, and so is one whose old address is opened.
     daemons.running["shed"].process.kill()
     page.get_by_role("link", name="Wall", exact=True).click()

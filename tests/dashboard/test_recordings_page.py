@@ -16,6 +16,7 @@ import av
 import pytest
 
 from tests.dashboard.past_world import iso, past_world, say, served_with_login
+from tests.dashboard.unsent import unsent, visit, watch
 from tests.support import browsing
 from tests.support.browsing import violations
 from tests.support.numbered import COLOUR, box_of
@@ -427,6 +428,23 @@ def test_axe_finds_nothing(world: PastWorld, tab: Tab) -> None:
         tab.get_by_role("slider").first.wait_for()
         assert violations(tab) == []
         assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+def test_they_read_nothing_that_nobody_sends(world: PastWorld) -> None:
+    tab = world.context.new_page()
+    watch(tab)
+    tab.goto(f"{world.page.url}/recordings")
+    tab.get_by_role("slider").first.wait_for()
+    for source in ("door", "hevc", "hall"):
+        visit(tab, f"/recordings/here/{source}?at={world.at(2)}&zoom=200")
+        tab.locator(".past-shown").wait_for()
+        tab.keyboard.press("i")
+        tab.keyboard.press("n" if source == "door" else ".")
+        tab.wait_for_function("() => document.querySelector('.past-shown')")
+        tab.keyboard.press("o")
+    tab.locator(".past-list summary").first.click()
+    assert unsent(tab) == []
+    tab.close()
 
 
 def test_no_request_is_large(world: PastWorld) -> None:

@@ -152,7 +152,7 @@ def test_a_tray_says_what_is_wrong_since_when_and_why(screens: Screens) -> None:
     # A store that is not written to, and a link that was too slow, which is told for a while and counts as nothing.
     entry = screens.server.get("/api/daemons")[0]
     store = {"name": "disk-a", "cause": "disk_full", "reason": "[Errno 28] No space left on device", "since": 1.0}
-    tab.evaluate(_TELL, {"kind": "daemon", **entry, "stores": [store], "daemon": None})
+    tab.evaluate(_TELL, {"kind": "daemon", **entry, "stores": [store]})
     tab.evaluate(_TELL, {"kind": "skipped", "messages": 197, "lost": 0})
     expect(tab.locator(".trouble", has_text="disk-a")).to_contain_text("Nothing is recorded there: the disk is full")
     expect(tab.locator(".trouble.is-note")).to_contain_text("197 messages")
@@ -241,7 +241,7 @@ def test_a_picture_is_looked_at_more_closely_and_kept(screens: Screens) -> None:
     assert size == [90, 160]
     expect(tab.get_by_role("link", name="See the past")).to_have_count(0)  # there is none
     entry = screens.server.get("/api/daemons")[0]
-    tab.evaluate(_TELL, {"kind": "daemon", **entry, "recordings": True, "daemon": None})
+    tab.evaluate(_TELL, {"kind": "daemon", **entry, "recordings": True})
     expect(tab.get_by_role("link", name="See the past")).to_have_attribute("href", "/recordings/here/street-1")
     tab.get_by_role("link", name="Next camera: street-2").click()
     expect(tab.locator("h1")).to_contain_text("street-2")

@@ -75,8 +75,8 @@ function onStatus({ daemon, message, trouble = null }) {
   sources.touch();
 }
 
-function onEvent({ daemon, message, has_snapshot: hasSnapshot }) {
-  const event = { ...message, daemon, has_snapshot: hasSnapshot ?? Boolean(message.snapshot) };
+function onEvent({ daemon, message }) {
+  const event = { ...message, daemon, has_snapshot: Boolean(message.snapshot), seen: null };
   if (events.value.some((row) => row.id === event.id)) return;
   events.set([event, ...events.value].slice(0, MAX_EVENTS));
   noteActivity(daemon, message.source);
@@ -107,8 +107,7 @@ function onDrops({ daemon, source, per_minute: drops, captured_fps, analysed_fps
 
 const again = () => void refresh().catch((error) => error.status === 0 && feed.suspect());
 
-function onDaemon(message) {
-  const { kind: _, ...entry } = message.message ?? message.daemon ?? message;
+function onDaemon({ kind: _, ...entry }) {
   const before = daemons.value.get(entry.name);
   daemons.set(new Map(daemons.value).set(entry.name, { ...before, ...entry }));
   if (before?.instance !== entry.instance || before?.state !== entry.state) again();

@@ -134,8 +134,7 @@ function Figures({ row, age }) {
   const stages = latencies(log.frames);
   const most = Math.max(1, ...stages.map(({ p95 }) => p95 ?? 0));
   const dropped = Object.entries(newest?.dropped ?? measured?.dropped ?? {}).filter(([, n]) => n);
-  const captured = measured?.captured_fps ?? row.captured_fps;
-  const published = measured?.published_fps ?? row.analysed_fps;
+  const { captured_fps: captured, analysed_fps: published } = row; // of a frame that several models see, once
   return html`
     <section><h2>${t.camera.figures}</h2>
       ${captured > 0 && isLosing(row, published, captured) && html`<p class="warn">${t.camera.analysed(format.fps(published), format.fps(captured))}</p>`}

@@ -34,7 +34,7 @@ async function refusalOf(answer) {
     content = await answer.json();
   } catch { /* a body that is not JSON says nothing more */ }
   if (answer.status === 401) document.dispatchEvent(new Event("lookout-signed-out"));
-  return Object.assign(new ApiError(content.error ?? content.detail ?? t.errors.status(answer.status), answer.status), { content });
+  return Object.assign(new ApiError(content.error ?? t.errors.status(answer.status), answer.status), { content });
 }
 
 /**
