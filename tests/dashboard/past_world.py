@@ -19,7 +19,6 @@ from daemon.config.http import DashboardConfig, TokenConfig
 from daemon.config.recording import RecordConfig, StoreConfig
 from daemon.config.sources import SyntheticConfig
 from daemon.peers.addresses import DaemonAddress
-from daemon.recording.clips import ClaimedTime
 from daemon.redact import Secret
 from lookout.messages import Event
 from tests.lifetimes.running import running
@@ -149,7 +148,6 @@ def past_world(folder: Path, clips: Path) -> Iterator[PastWorld]:
         past.write("hall", writer.clip("plain", 200, 4), begin + 8 * SECOND, cause="disk_slow")
         other.write("hall", writer.clip("plain", 100, 4, session="e5"), begin + 4 * SECOND)
         events = [event(n, "door", begin + s * SECOND) for n, s in ((1, 5), (2, 25), (3, 55), (4, 125))]
-        past.index.put_claims([ClaimedTime("door", "past-2", begin + 20 * SECOND, begin + 40 * SECOND, "ready")])
         addresses = stack.enter_context(daemons(folder, {"here": ({"main": past, "nas": other}, events)}))
         page = stack.enter_context(page_of(addresses))
         playwright = stack.enter_context(sync_playwright())

@@ -1,6 +1,6 @@
 // What can be done with one camera's picture, and the way to its neighbours and its past.
 import { at } from "../api.js";
-import { html, useEffect } from "../html.js";
+import { html, useLayoutEffect } from "../html.js";
 import { daemons, keyOf, mayChange, sources } from "../model.js";
 import { announce, Icon } from "../parts.js";
 import { go } from "../router.js";
@@ -21,7 +21,8 @@ function neighboursOf(row, rows) {
 /** Links, and the keys P and N where nobody types. */
 export function Neighbours({ row }) {
   const [before, after] = neighboursOf(row, [...useStore(sources).values()]);
-  useEffect(() => {
+  // At once: a key goes to the camera that is shown.
+  useLayoutEffect(() => {
     const onKey = (event) => {
       const isTyping = event.target.closest?.("input, select, textarea, dialog");
       if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
