@@ -7,6 +7,7 @@ LOOKOUT_SCREENSHOTS=docs/images/dashboard python -m pytest -m long tests/dashboa
 from __future__ import annotations
 
 import os
+import re
 import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -95,7 +96,10 @@ def test_pictures(world: World, tmp_path: Path) -> None:
     _shot(page, folder, "wall-light", "light")
     _shot(world.open("/camera/yard/gate"), folder, "camera-dark", "dark")
     _shot(world.open("/rules/yard/street-1"), folder, "rules-light", "light")
-    _shot(world.open("/health"), folder, "health-dark", "dark")
+    yard = world.open("/health").get_by_role("region", name=re.compile("^yard"))
+    expect(page.locator(".daemon .charts")).to_have_count(3)
+    yard.evaluate("(one) => scrollTo(0, one.getBoundingClientRect().top - 60)")
+    _shot(page, folder, "health-dark", "dark")
     _shot(world.open("/events"), folder, "events-light", "light")
     page.set_viewport_size({"width": 390, "height": 780})
     _shot(world.open("/camera/yard/gate"), folder, "phone", "light")
