@@ -146,9 +146,12 @@ def test_a_storm_of_reloads_is_survived(tmp_path: Path, pause_s: float) -> None:
 
 
 def _start(folder: Path, config: Path | str) -> subprocess.Popen[bytes]:
+    return _start_command(folder, "run", "-c", str(config))
+
+
+def _start_command(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     with (folder / "log").open("wb") as log:
-        command = [sys.executable, "-m", "daemon", "run", "-c", str(config)]
-        return subprocess.Popen(command, cwd=ROOT, stderr=log, stdout=log)
+        return subprocess.Popen([sys.executable, "-m", "daemon", *words], cwd=ROOT, stderr=log, stdout=log)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -190,6 +193,20 @@ def test_a_signal_while_it_is_being_loaded_ends_it_well(tmp_path: Path) -> None:
             process.kill()
             process.wait()
         assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("library", ["msgspec", "numpy"])
+def test_an_interrupt_while_a_command_is_being_loaded_says_nothing(tmp_path: Path, library: str) -> None:
+    """A traceback of an import tells nobody anything."""
+    process = _start_command(tmp_path, "watch", "--json", f"ipc://{tmp_path}/nobody")
+    try:
+        wait_until(lambda: library in Path(f"/proc/{process.pid}/maps").read_text(), f"{library} is loaded")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) in (-signal.SIGINT, 130)
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "log").read_text() == ""
 
 
 def test_the_fake_needs_no_model() -> None:

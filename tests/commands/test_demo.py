@@ -1,0 +1,27 @@
+"""`lookout demo`, beside what tests/test_readme.py sees of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from daemon.cli import invoke
+from tests.support.daemon import wait_until
+
+
+def test_ctrl_c_before_the_first_detections_is_no_fault(capfd: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt() -> None:
+        wait_until(lambda: signal.getsignal(signal.SIGINT) is not before, "it listens to signals")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    code = invoke(["demo"])
+    thread.join()
+    said = capfd.readouterr()
+    assert (code, "stopped before the first detections" in said.out, "Traceback" in said.err) == (0, True, False)
