@@ -343,7 +343,7 @@ def test_keys_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.needs("ffmpeg")
 def test_bench_run_writes_its_figures(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
-    whole = ["--until-end", "--repeats", "1", "--lanes", "1", "--max-batch", "8"]
+    whole = ["--until-end", "--repeats", "1", "--lanes", "1", "--max-batch", "8", "--model", "demo"]
     assert invoke(["bench", "run", str(clip), "--sources", "2", *whole, "--json", str(out)]) == 0
     figures = json.loads(out.read_text())["cases"][0]["repeats"][0][0]
     assert figures["captured"] == figures["published"] == 90
@@ -358,6 +358,15 @@ def test_bench_refuses_what_it_cannot_play(clip: Path, tmp_path: Path, capsys: p
     assert "No such file" in _one_line(capsys)
     assert invoke(["bench", "run", str(clip), "--json", "/proc/nowhere/x.json"]) == 2
     assert "cannot be written" in _one_line(capsys)
+
+
+def test_bench_knows_models_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    for model, says in (("yolox_nano", "lookout model get yolox_nano"), ("gone", "no model 'gone' in the catalogue")):
+        assert invoke(["bench", "run", "--model", model]) == 2
+        assert says in _one_line(capsys)
 
 
 def test_every_number_on_the_command_line_has_its_limits() -> None:
