@@ -71,8 +71,8 @@ BATCHES = click.IntRange(1, 256)
 MODEL = click.option("--model", type=InputPath(),
                      help="ONNX file; for triton http://HOST:PORT/NAME.  [default: the demo model]")  # fmt: skip
 MODELS = click.option("--model", multiple=True, type=_Model(), metavar="[NAME=]FILE",
-                      help="ONNX file, or a name of `lookout model list`; for triton http://HOST:PORT/NAME. Of several, "
-                      "each with --model, all look at each frame; they are named NAME, or like their files.  "
+                      help="ONNX file, or a name of `lookout model list`; for triton http://HOST:PORT/NAME. Of "
+                      "several, each with --model, all look at each frame; they are named NAME, or like their files.  "
                       "[default: the demo model]")  # fmt: skip
 ENCODING = click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
 PACED = click.option(

@@ -110,8 +110,8 @@ class KeptProcess(threading.Thread):
 
 
 def tell_daemon(end: socket.socket, text: str) -> None:
-    """In the process: write to its socket. A daemon that has ended meanwhile does not hear it; the process finds that out
-    when it waits for the end.
+    """In the process: write to its socket. A daemon that has ended meanwhile does not hear it; the process finds that
+    out when it waits for the end.
 
     Args:
         end: the process's own.

@@ -93,16 +93,24 @@ def run(
     return run_sources(typed, save, page=dashboard, show=show, video=video)
 
 
-@click.command(epilog=examples("lookout check -c config.yaml", "lookout check -c config.yaml --draw pictures/"))
+@click.command(
+    epilog=examples(
+        "lookout check -c config.yaml",
+        "lookout check -c config.yaml --dashboard --bridge  # before lookout run with the same",
+        "lookout check -c config.yaml --draw pictures/",
+    )
+)
 @CONFIG
 @click.option("--running", is_flag=True, help="A daemon has this configuration's ports: do not try them.")
+@click.option("--dashboard", is_flag=True, help="Also try what `run --dashboard` opens.")
+@click.option("--bridge", is_flag=True, help="Also try what `run --bridge` opens; `bridge check` tries its targets.")
 @click.option(
     "--draw",
     metavar="DIR",
     type=InputPath(),
     help="Write a picture of each source there, with its rules, region of interest and tiles.",
 )
-def check(config: Path, running: bool, draw: Path | None) -> int:
+def check(config: Path, running: bool, dashboard: bool, bridge: bool, draw: Path | None) -> int:
     """Validate the configuration, open each source once, load the model, and print what was found."""
     from daemon.commands.check import check as run_check
     from daemon.config.root import LogConfig
@@ -112,7 +120,7 @@ def check(config: Path, running: bool, draw: Path | None) -> int:
     with logging(LogConfig(format="console")):
         loaded = load_effective(config)
         warn_if_overridden(loaded)
-        return run_check(loaded, ports=not running, draw=draw)
+        return run_check(loaded, ports=not running, page=dashboard, bridge=bridge, draw=draw)
 
 
 @click.command(epilog=examples("lookout status -c config.yaml", "lookout status --url http://127.0.0.1:9105 --json"))
