@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
@@ -27,7 +27,7 @@ from daemon.config.publisher import PublisherConfig
 from daemon.config.root import Config, LogConfig, MonitorConfig
 from daemon.config.sources import AvConfig, SourceConfig, SyntheticConfig
 from daemon.daemon import Daemon
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, OutputError
 from daemon.log import logging
 from daemon.peers.access import new_token, with_access
 from daemon.pipeline.ledger import Rows, percentiles
@@ -138,7 +138,8 @@ def _has_page() -> bool:
 
 def _tell(console: Console, url: str, *, stays: bool) -> None:
     more = "(until Ctrl-C)" if stays else f"while this runs; `{_command()} demo --dashboard` keeps it"
-    console.print(f"the page: {url} {more}", soft_wrap=True)
+    with suppress(OutputError):  # the main thread says so
+        console.print(f"the page: {url} {more}", soft_wrap=True)
 
 
 def _command() -> str:
