@@ -82,7 +82,7 @@ PACED = click.option(
 )
 _LOAD = [
     click.argument("clips", nargs=-1, type=_Clip()),
-    click.option("--sources", type=click.IntRange(1),
+    click.option("--sources", type=click.IntRange(1, 10_000),
                  help="Clips are assigned in turn.  [default: 28, or one per clip with --until-end]"),
     click.option("--seconds", default=20.0, show_default=True, type=SECONDS, help="In steady state."),
     click.option("--warm-up", default=12.0, show_default=True, type=Number(min=0),

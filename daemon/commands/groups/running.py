@@ -16,6 +16,7 @@ from daemon.commands.groups.options import (
     LABELS,
     MODEL,
     OWN_TOKEN,
+    PID,
     URL,
     examples,
     keys_from,
@@ -152,7 +153,7 @@ def status(config: Path, url: str | None, token: str | None, every_source: bool,
 @CONFIG
 @URL
 @OWN_TOKEN
-@click.option("--pid", type=click.IntRange(1), help="Of the daemon, to signal it where http.enabled is not set.")
+@click.option("--pid", type=PID, help="Of the daemon, to signal it where http.enabled is not set.")
 def reload(config: Path, url: str | None, token: str | None, pid: int | None) -> int:
     """Have the daemon that runs with this configuration read it again; 2 with the reason if it refuses."""
     from daemon.commands.reload import reload as ask
