@@ -43,6 +43,8 @@ def test_a_key_that_would_not_be_used_is_refused(
         ("reload --pid 99999999999999999999", "not in the range 1<=x<=4194304"),
         ("bridge reload --pid 99999999999999999999", "not in the range 1<=x<=4194304"),
         ("demo --seconds 1e300", "1e300 is more than 10000000"),
+        ("batch clips --out=", "the path is empty"),
+        ("check --draw=", "the path is empty"),
         ("bench run --copies 100000", "not in the range 1<=x<=64"),
     ],
 )
