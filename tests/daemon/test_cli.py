@@ -428,6 +428,13 @@ def test_bench_run_writes_its_figures(clip: Path, tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.needs("ffmpeg")
+def test_the_end_of_a_measurement_is_no_fault(clip: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    quick = ["--sources", "1", "--lanes", "1", "--warm-up", "0", "--seconds", "0.1", "--repeats", "1"]
+    assert invoke(["bench", "run", str(clip), *quick]) == 0
+    assert "cut short" not in capfd.readouterr().err
+
+
+@pytest.mark.needs("ffmpeg")
 def test_bench_refuses_what_it_cannot_play(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["bench", "run", "--until-end", str(clip), str(tmp_path / "gone.mp4")]) == 2
     assert "No such file" in _one_line(capsys)
