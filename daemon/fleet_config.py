@@ -100,7 +100,7 @@ def check_fleet(fleet: FleetConfig, *, has_sources: bool) -> None:
 
 
 def _split(url: str, key: str) -> SplitResult:
-    """What is wrong may be a password: it is not shown."""
+    """The URL is not shown: its mistake may be a password."""
     try:
         return urlsplit(url)
     except ValueError:
