@@ -24,7 +24,7 @@ from daemon.sources.port import next_picture
 from detectors.factory import Backend
 from detectors.fake.detector import FakeDetector
 from tests.support import clips
-from tests.support.daemon import PATIENCE_S
+from tests.support.daemon import PATIENCE_S, ROOT, wait_until
 from tests.support.hardware import FakeGpu
 
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
@@ -166,3 +166,16 @@ def test_a_process_that_begins_while_the_others_are_killed_is_killed_too() -> No
         children.add(late)
         codes = early.wait(PATIENCE_S), late.wait(PATIENCE_S)
     assert codes == (-signal.SIGKILL, -signal.SIGKILL)
+
+
+def test_a_subscriber_does_not_outlive_the_benchmark_that_was_killed(tmp_path: Path) -> None:
+    """Nor the processes that wait for what it might print, even if it was never connected."""
+    begin = "import os, subprocess, sys; subprocess.Popen([*sys.argv[1:], str(os.getpid())])"
+    listener = [sys.executable, "-m", "daemon.bench.listener", f"ipc://{tmp_path}/nobody", str(tmp_path / "stamps")]
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{begin}; input()", *listener], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        wait_until((tmp_path / "stamps").exists, "it listens")
+        parent.kill()
+        assert parent.stdout.read() == b""  # the last process that holds it has ended
