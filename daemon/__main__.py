@@ -16,8 +16,12 @@ def main() -> None:
 
         exit_on_signals()
         import daemon.system.loading  # noqa: F401
-    from daemon import cli
+        from daemon import cli
+    else:
+        from daemon.system.signals import killed_by_interrupts
 
+        with killed_by_interrupts():
+            from daemon import cli
     cli.main()
 
 

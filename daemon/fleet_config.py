@@ -6,7 +6,7 @@ import re
 import socket
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -62,7 +62,7 @@ def fleet_of(address: str) -> FleetConfig:
     Raises:
         ConfigError: it is none.
     """
-    parts = urlsplit(address)
+    parts = _split(address, "fleet")
     name = parts.path.strip("/")
     if not name:
         raise ConfigError(f"fleet {address!r}: has no name: write it as etcd://HOST:2379/NAME")
@@ -99,8 +99,16 @@ def check_fleet(fleet: FleetConfig, *, has_sources: bool) -> None:
         )
 
 
+def _split(url: str, key: str) -> SplitResult:
+    """The URL is not shown: its mistake may be a password."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise ConfigError(f"{key}: is no URL, such as etcd://HOST:2379") from None
+
+
 def _check_coordinator(url: str) -> None:
-    parts = urlsplit(url)
+    parts = _split(url, "fleet.coordinator")
     if parts.username is not None:
         raise ConfigError("fleet.coordinator: has a user name: write it in fleet.user and fleet.password")
     if parts.scheme == _KUBERNETES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import packages_distributions
 
 
 def main() -> None:
@@ -26,6 +25,8 @@ def main() -> None:
 
 def _others() -> list[str]:
     """Distributions with a package of the same name."""
+    from importlib.metadata import packages_distributions  # slow to load, and seldom needed
+
     return sorted({*packages_distributions().get("daemon", ())} - {"lookoutd"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,11 @@ def open_analytics(
             on_compiled(cache)
         return loops
 
-    return AnalyticsStages(core.config, core.ledger, events, on_note, rules, compile)
+    def compile_aside(cache: Path | None) -> Loops:
+        """A stop does not wait for the compiler, which takes ten seconds the first time."""
+        return core.opener.compute("compiling the tracker", partial(compile, cache))
+
+    return AnalyticsStages(core.config, core.ledger, events, on_note, rules, compile_aside)
 
 
 def _rules_process(core: Core, events: EventPublisher) -> RulesProcess:

@@ -61,7 +61,7 @@ def _repeats(default: int) -> Callable[[_Command], _Command]:
 @options.PACED
 @click.option("--until-end", is_flag=True, help="Play each recording once, from its beginning to its end.")
 @_repeats(5)
-@click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Concurrent daemons.")
+@click.option("--copies", default=1, show_default=True, type=click.IntRange(1, 64), help="Concurrent daemons.")
 @click.option("--limits/--no-limits", default=False, help="Measure decoder and engine alone first.")
 @click.option("--images", type=InputPath(), help="Photos, to measure accuracy too.")
 @click.option("--annotations", type=InputPath(), help="Their labels: a COCO file.")

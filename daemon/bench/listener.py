@@ -1,10 +1,12 @@
 """A subscriber in a process of its own that stamps received detections.
 
-python -m daemon.bench.listener ENDPOINT STAMPS [FILE]; FILE records them, see `daemon.bench.recording`
+python -m daemon.bench.listener ENDPOINT STAMPS PARENT [FILE]; it ends with the process PARENT; FILE records them, see
+`daemon.bench.recording`
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,7 @@ STAMP = np.dtype([("source", "<u4"), ("seq", "<u8"), ("received_ns", "<u8")])  #
 Stamps = npt.NDArray[np.void]
 _PACKED = Struct("<IQQ")
 _START_TIMEOUT_S = 120.0
+_POLL_MS = 1000
 
 
 class _Model(msgspec.Struct, gc=False):
@@ -80,7 +83,7 @@ def listening(endpoint: str, record: Path | None = None) -> Iterator[Listener]:
     """Receive all published detections inside the context, and record them if a file is given."""
     with tempfile.TemporaryDirectory() as folder:
         stamps = Path(folder) / "stamps"
-        command = [sys.executable, "-m", __spec__.name, endpoint, str(stamps)]
+        command = [sys.executable, "-m", __spec__.name, endpoint, str(stamps), str(os.getpid())]
         command += [str(lines_file(record))] if record else []
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
@@ -89,7 +92,7 @@ def listening(endpoint: str, record: Path | None = None) -> Iterator[Listener]:
                 process.kill()
 
 
-def _listen(endpoint: str, note: Callable[[list[bytes]], None]) -> None:
+def _listen(endpoint: str, parent: int, note: Callable[[list[bytes]], None]) -> None:
     context = zmq.Context()
     socket = context.socket(zmq.SUB)
     socket.setsockopt(zmq.RCVHWM, MESSAGES)
@@ -101,7 +104,8 @@ def _listen(endpoint: str, note: Callable[[list[bytes]], None]) -> None:
     poller.register(end, zmq.POLLIN)
     is_over = False
     while not is_over:
-        is_over = end in dict(poller.poll())  # earlier messages have arrived by then
+        is_over = end in dict(poller.poll(_POLL_MS))  # earlier messages have arrived by then
+        is_over |= os.getppid() != parent  # it was killed, perhaps before it could be connected to
         while True:
             try:
                 note(socket.recv_multipart(zmq.NOBLOCK))
@@ -113,7 +117,7 @@ def _listen(endpoint: str, note: Callable[[list[bytes]], None]) -> None:
     context.term()
 
 
-def _main(endpoint: str, stamps: str, record: str | None = None) -> int:
+def _main(endpoint: str, stamps: str, parent: str, record: str | None = None) -> int:
     numbers: dict[str, int] = {}
     with ExitStack() as files:
         file = files.enter_context(Path(stamps).open("wb"))
@@ -128,7 +132,7 @@ def _main(endpoint: str, stamps: str, record: str | None = None) -> int:
                 if isinstance(message, Detections):
                     lines.write(line_of(message))
 
-        _listen(endpoint, note)
+        _listen(endpoint, int(parent), note)
     sys.stdout.write("\n".join(numbers))
     return 0
 

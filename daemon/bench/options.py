@@ -20,6 +20,7 @@ from daemon.commands.groups.options import (
 )
 from daemon.commands.numbers import Number
 from daemon.commands.paths import InputName, InputPath, OutputFolder
+from daemon.errors import LookoutError
 from daemon.redact import Url
 from detectors.port import Transport
 
@@ -36,7 +37,7 @@ class _Clip(InputName):
 
 
 class _Model(InputName):
-    """An ONNX file or the address of a model on a server, and a name before it, or none."""
+    """An ONNX file, a model of the catalogue, or the address of one on a server, and a name before it, or none."""
 
     name = "[NAME=]FILE"
 
@@ -46,7 +47,22 @@ class _Model(InputName):
         name, sign, path = str(value).partition("=")
         is_named = bool(sign) and is_name(name) and not Path(value).exists()
         found = super().convert(path if is_named else value, param, ctx)
-        return (name if is_named else None), Path(found)
+        return (name if is_named else None), _file_of(str(found))
+
+
+def _file_of(given: str) -> Path:
+    """
+    Raises:
+        LookoutError: there is no such file, and none of this name has been fetched.
+    """
+    if "://" in given or Path(given).exists():
+        return Path(given)
+    from daemon.commands.model import choose
+
+    chosen = choose(given)
+    if chosen.entry is not None:
+        raise LookoutError(f"{given} is not here: `lookout model get {given}` fetches it")
+    return chosen.path
 
 
 SECONDS = Number(min=0.1)
@@ -55,8 +71,9 @@ BATCHES = click.IntRange(1, 256)
 MODEL = click.option("--model", type=InputPath(),
                      help="ONNX file; for triton http://HOST:PORT/NAME.  [default: the demo model]")  # fmt: skip
 MODELS = click.option("--model", multiple=True, type=_Model(), metavar="[NAME=]FILE",
-                      help="ONNX file; for triton http://HOST:PORT/NAME. Of several, each with --model, all look at "
-                      "each frame; they are named NAME, or like their files.  [default: the demo model]")  # fmt: skip
+                      help="ONNX file, or a name of `lookout model list`; for triton http://HOST:PORT/NAME. Of "
+                      "several, each with --model, all look at each frame; they are named NAME, or like their files.  "
+                      "[default: the demo model]")  # fmt: skip
 ENCODING = click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
 PACED = click.option(
     "--paced/--lossless",
@@ -65,7 +82,7 @@ PACED = click.option(
 )
 _LOAD = [
     click.argument("clips", nargs=-1, type=_Clip()),
-    click.option("--sources", type=click.IntRange(1),
+    click.option("--sources", type=click.IntRange(1, 10_000),
                  help="Clips are assigned in turn.  [default: 28, or one per clip with --until-end]"),
     click.option("--seconds", default=20.0, show_default=True, type=SECONDS, help="In steady state."),
     click.option("--warm-up", default=12.0, show_default=True, type=Number(min=0),

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import fields
@@ -90,7 +91,7 @@ def runs_of(load: Load, *, copies: int = 1, frames_out: Path | None = None, tell
             _command(["bench", "run", *clips], wanted, children)
             return read(file).cases[0].repeats[0][0]
 
-    children = list["subprocess.Popen[str]"]()
+    children = Children()
     pool, began = ThreadPoolExecutor(copies), monotonic()
     expected = load.warm_up + load.seconds + _BEGIN_S
     try:
@@ -102,8 +103,7 @@ def runs_of(load: Load, *, copies: int = 1, frames_out: Path | None = None, tell
             tell(expected, expected)
         return [each.result() for each in running]
     finally:
-        for child in children:
-            child.kill()  # nothing where it has ended
+        children.kill()
         pool.shutdown()
 
 
@@ -150,9 +150,28 @@ def _figures(command: Sequence[str], options: Mapping[str, object]) -> dict[str,
         return figures
 
 
-def _command(
-    command: Sequence[str], options: Mapping[str, object], children: list[subprocess.Popen[str]] | None = None
-) -> None:
+class Children:
+    """Processes that are killed together; one that begins later is killed at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: list[subprocess.Popen[str]] = []
+        self._is_over = False
+
+    def add(self, child: subprocess.Popen[str]) -> None:
+        with self._lock:
+            self._running.append(child)
+            if self._is_over:
+                child.kill()
+
+    def kill(self) -> None:
+        with self._lock:
+            self._is_over = True
+            for child in self._running:
+                child.kill()  # nothing where it has ended
+
+
+def _command(command: Sequence[str], options: Mapping[str, object], children: Children | None = None) -> None:
     """Run a Lookout command. Options None and False are left out; True is a flag, and a list is given value by value.
 
     Args:
@@ -168,7 +187,7 @@ def _command(
                 call += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         if children is not None:
-            children.append(running)
+            children.add(running)
         try:
             out, err = running.communicate()
         except BaseException:

@@ -195,7 +195,8 @@ def _play(
     log = RowLog(paced=load.paced)
     gpus = (probe.read() or [])[load.device : load.device + 1]
     began = monotonic_ns()
-    daemon = build(config, Seams(rows=[log], open_detector=open_detector, make_source=PhasedSources(config, load)))
+    sources = PhasedSources(config, load)
+    daemon = build(config, Seams(rows=[log], open_detector=open_detector, make_source=sources, ends_early=True))
     made = monotonic()
     with listening(daemon.endpoint, frames_out) as listener:
         daemon.start()

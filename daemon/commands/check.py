@@ -71,18 +71,22 @@ class Opened:
     problem: str | None = None
 
 
-def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> int:
+def check(
+    config: Config, *, ports: bool = True, page: bool = False, bridge: bool = False, draw: Path | None = None
+) -> int:
     """Print the result of all checks; the exit code is 0 only if all succeed.
 
     Args:
         ports: also try to bind the endpoints; a running daemon with this configuration holds them.
+        page: also try what the page needs beside the daemon.
+        bridge: likewise.
         draw: folder for a picture of each source with its rules.
     """
     console = Console()
     if gpus():
         name_visible_gpus()  # before a GPU is used
     with ExitStack() as stack:
-        problems = [*obstacles(config, ports=ports)]
+        problems = [*obstacles(config, ports=ports, page=page, bridge=bridge)]
         for problem in problems:
             say(console, problem, "red")
         classifiers = _try_classifiers(config)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
 from time import monotonic
 from typing import Any
 
@@ -24,7 +27,7 @@ from daemon.config.publisher import PublisherConfig
 from daemon.config.root import Config, LogConfig, MonitorConfig
 from daemon.config.sources import AvConfig, SourceConfig, SyntheticConfig
 from daemon.daemon import Daemon
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, OutputError
 from daemon.log import logging
 from daemon.peers.access import new_token, with_access
 from daemon.pipeline.ledger import Rows, percentiles
@@ -115,6 +118,9 @@ def demo(seconds: float, backend: Backend = "auto", *, page: bool = False) -> in
         started = monotonic()
         received = _follow(daemon, subscriber, scorer, console, started + seconds, stop)
         took = monotonic() - started
+    if received == 0 and stop.is_set():
+        console.print("stopped before the first detections")
+        return 0
     if received == 0:
         console.print("no detections arrived: run `lookout check -c config.yaml` to see why", style="red")
         return 1
@@ -131,7 +137,15 @@ def _has_page() -> bool:
 
 
 def _tell(console: Console, url: str, *, stays: bool) -> None:
-    console.print(f"the page: {url}" + (" (until Ctrl-C)" if stays else ", while this runs; `make page` keeps it"))
+    more = "(until Ctrl-C)" if stays else f"while this runs; `{_command()} demo --dashboard` keeps it"
+    with suppress(OutputError):  # the main thread says so
+        console.print(f"the page: {url} {more}", soft_wrap=True)
+
+
+def _command() -> str:
+    """How this program is started here: in a checkout it is not on the path."""
+    typed = Path(sys.argv[0])
+    return str(typed) if typed.name == "lookout" and which(typed.name) is None else "lookout"
 
 
 def _free_port(port: int) -> int:
@@ -202,8 +216,8 @@ def _sum_up(console: Console, tally: Tally, rows: list[Rows], received: int, too
         soft_wrap=True,
     )
     good = tally.recall >= _MIN_SCORE and tally.precision >= _MIN_SCORE
-    summary = "It works. Next: point a source of config.yaml at your camera, then `make run`."
-    console.print(
-        summary if good else f"recall and precision should both be at least {_MIN_SCORE}", style="" if good else "red"
-    )
+    summary = f"It works. Next, your own camera: {_command()} run rtsp://192.0.2.10/stream1 --dashboard"
+    if not good:
+        summary = f"recall and precision should both be at least {_MIN_SCORE}"
+    console.print(summary, style="" if good else "red", highlight=False, soft_wrap=True)
     return 0 if good else 1

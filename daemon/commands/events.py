@@ -94,10 +94,9 @@ def _pages(url: str, since: int | None, token: Secret | None) -> Iterator[Event]
 
 def _get(url: str, since: int | None, token: Secret | None) -> _Page:
     query = "" if since is None else f"?since={since}&limit=1000"
-    request = urllib.request.Request(f"{url}/api/v1/events{query}")  # noqa: S310 - `is_url`
-    if token is not None:
-        request.add_header("Authorization", f"Bearer {token.reveal()}")
+    headers = {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
     try:
+        request = urllib.request.Request(f"{url}/api/v1/events{query}", headers=headers)  # noqa: S310 - `is_url`
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - likewise
             return msgspec.json.decode(answer.read(), type=_Page)
     except urllib.error.HTTPError as error:

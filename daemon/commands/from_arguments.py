@@ -90,7 +90,7 @@ def save(text: str, path: Path) -> None:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
-        raise LookoutError(f"{path} already exists: choose another name for --save") from error
+        raise LookoutError(f"{path} already exists: choose another name") from error
     except OSError as error:
         raise LookoutError(f"{path} cannot be written: {error.strerror}") from error
     try:

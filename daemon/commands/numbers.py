@@ -17,7 +17,10 @@ class Number(click.FloatRange):
         super().__init__(min, max, min_open=min_open)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
+        given = click.FLOAT.convert(value, param, ctx)
+        if given > MOST == self.max:  # which help does not show
+            self.fail(f"{value} is more than {MOST:.0f}", param, ctx)
+        number = super().convert(given, param, ctx)
         if math.isnan(number):
             self.fail(f"{value!r} is not a number", param, ctx)
         return number

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daemon.analytics.journal import try_journal
 from daemon.analytics.snapshots import try_snapshots
 from daemon.appended_file import AppendedFile
 from daemon.clock import SystemClock
+from daemon.commands.attached_checks import try_bridge, try_page
 from daemon.config.http import HttpConfig
 from daemon.config.root import Config
 from daemon.errors import ConfigError, LookoutError
@@ -21,13 +24,40 @@ from daemon.publish.zeromq import try_endpoint
 from daemon.system.tuning import raise_nofile_limit
 from daemon.tracing.kit import check_tracing
 
+if TYPE_CHECKING:
+    from daemon.http.server import HttpServer
 
-def obstacles(config: Config, *, ports: bool) -> Iterator[str]:
+
+def obstacles(config: Config, *, ports: bool, page: bool = False, bridge: bool = False) -> Iterator[str]:
     """Try each part of the configuration; gives a line for each obstacle, and leaves nothing.
 
     Args:
         ports: also what only one daemon may have: ports and the journal.
+        page: also what the page needs beside the daemon.
+        bridge: likewise.
     """
+    with ExitStack() as held:  # each port until all are tried: two parts may not have the same one
+        yield from _tried(_tries(config, held, ports=ports, page=page, bridge=bridge))
+
+
+def _tried(tries: Iterable[Callable[[], object]]) -> Iterator[str]:
+    for each in tries:
+        try:
+            each()
+        except LookoutError as error:
+            yield str(error)
+
+
+def _tries(config: Config, held: ExitStack, *, ports: bool, page: bool, bridge: bool) -> Sequence[Callable[[], object]]:
+    """
+    Args:
+        held: gets what has a port.
+    """
+
+    def hold(bound: socket.socket | None) -> None:
+        if bound is not None:
+            held.enter_context(bound)
+
     tries: list[Callable[[], object]] = [
         raise_nofile_limit,
         lambda: _append_to(config.log.file, "log.file"),
@@ -41,24 +71,24 @@ def obstacles(config: Config, *, ports: bool) -> Iterator[str]:
     if ports:
         tries.append(lambda: try_endpoint(config.publisher))
         if config.http.enabled:
-            tries.append(lambda: _open_server(config.http))
+            tries.append(lambda: held.callback(_open_server(config.http).stop, 0.0))
         if config.record.port is not None:
-            tries.append(lambda: _bind_recordings(config))
-    for each in tries:
-        try:
-            each()
-        except LookoutError as error:
-            yield str(error)
+            tries.append(lambda: hold(_bind_recordings(config)))
+    if page:
+        tries.append(lambda: hold(try_page(config, ports=ports)))
+    if bridge:
+        tries.append(lambda: hold(try_bridge(config, ports=ports)))
+    return tries
 
 
-def _open_server(config: HttpConfig) -> None:
+def _open_server(config: HttpConfig) -> HttpServer:
     check_libraries()
     from daemon.http.kit import open_server
 
-    open_server(config, SystemClock())[0].stop(0.0)
+    return open_server(config, SystemClock())[0]
 
 
-def _bind_recordings(config: Config) -> None:
+def _bind_recordings(config: Config) -> socket.socket:
     check_libraries()
     from daemon.http.access import read_tokens
     from daemon.http.server import bind, check_tls
@@ -67,7 +97,7 @@ def _bind_recordings(config: Config) -> None:
     http = playback_order(config.http, config.record, config.log).http
     read_tokens(http)
     check_tls(http, "record")
-    bind(http, "record").close()
+    return bind(http, "record")
 
 
 def _append_to(path: Path | None, key: str) -> None:

@@ -12,6 +12,8 @@ from click.shell_completion import CompletionItem
 
 from daemon.files import GIVEN
 
+_EMPTY = "the path is empty; `.` is this folder"  # as that of a variable that is not set
+
 
 class _Completed(click.ParamType):  # type: ignore[type-arg]
     """A path that a shell completes.
@@ -64,6 +66,8 @@ class InputPath(InputName):
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value):
+            self.fail(_EMPTY, param, ctx)
         return Path(super().convert(value, param, ctx))
 
 
@@ -92,6 +96,8 @@ class OutputFolder(_Completed):
     name, completes = "path", "dir"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value):
+            self.fail(_EMPTY, param, ctx)
         path = Path(value)
         if reason := _unwritable_folder(path):
             self.fail(f"{path} cannot be written: {reason}", param, ctx)

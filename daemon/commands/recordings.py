@@ -16,7 +16,7 @@ from daemon.config.recording import RecordConfig, check_record
 from daemon.config.section import Section, absolute
 from daemon.config.text import check_variables, hook
 from daemon.errors import ConfigError, LookoutError
-from daemon.progress import progress
+from daemon.progress import Tell, progress
 from daemon.recording import export as exporting
 from daemon.recording.index import NAME, Index, IndexReader
 from daemon.recording.locks import Locks
@@ -26,6 +26,8 @@ from daemon.recording.store import Store
 from daemon.recording.timeline import Span
 from daemon.recording.verify import Problem, verify
 from daemon.redact import printable
+from daemon.system.signals import stopping_on_signals
+from daemon.system.stop_token import StopToken
 from daemon.validation import convert
 
 FOUND = 1  # exit code
@@ -182,8 +184,27 @@ def export(store: Store, source: str, begin: int, end: int, out: Path) -> export
     """See `daemon.recording.export.export`."""
     with reading(store) as index:
         chosen(index, [source])
-        with progress("export", "s") as shown:
-            return exporting.export(store, index, source, begin, end, out, shown.tell)
+        with progress("export", "s") as shown, _interrupted_when_told(shown.tell) as tell:
+            return exporting.export(store, index, source, begin, end, out, tell)
+
+
+@contextmanager
+def _interrupted_when_told(tell: Tell) -> Iterator[Tell]:
+    """Ctrl-C and SIGTERM end the work when it next tells how far it is: a KeyboardInterrupt within FFmpeg's calls of
+    Python is lost there, and FFmpeg goes on with wrong bytes.
+
+    Yields:
+        Instead of `tell`.
+    """
+    stop = StopToken()
+
+    def told(done: float, total: float) -> None:
+        if stop.is_set:
+            raise KeyboardInterrupt
+        tell(done, total)
+
+    with stopping_on_signals(stop.set):
+        yield told
 
 
 def lock(store: Store, source: str, begin: int, end: int, reason: str, clock: Clock | None = None) -> Lock:

@@ -142,5 +142,7 @@ def _run_once(config: Config, read: Callable[[], Config], token: Secret | None, 
             daemon.reload()
         with ExitStack() as stack:
             if token is not None:
-                stack.callback(serve_page(daemon, config, token, _tell_page if sys.stderr.isatty() else None).close)
+                page = serve_page(daemon, config, token, _tell_page if sys.stderr.isatty() else None)
+                stack.callback(page.close)
+                stop.on_set(page.request_stop)  # or it would call a daemon that stops away
             return daemon.run()

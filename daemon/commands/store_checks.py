@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 from rich.console import Console
 
 from daemon.commands.model_checks import listed, say
 from daemon.config.recording import StoreConfig
 from daemon.config.root import Config
-from daemon.config.sources import SourceConfig
+from daemon.config.sources import AvConfig, SourceConfig
+from daemon.errors import SourceError
 
 _GIB = 1 << 30
 _ASSUMED = 500_000.0  # bytes a second: 4 Mbit/s
@@ -33,11 +36,56 @@ def check_stores(config: Config, codecs: Mapping[str, str], console: Console, *,
             say(console, problem, "red")
         for text, style in lines:
             say(console, f"store {name}: {text}", style)
+    for problem in _broken_streams(config):
+        problems.append(problem)
+        say(console, problem, "red")
     left_out = _left_out(config, codecs)
     if left_out:
         rows = (f"{listed(sources)} ({reason})" for reason, sources in left_out.items())
         say(console, f"not recorded: {'; '.join(rows)}", "yellow")
+    if without := _without_events(config, codecs):
+        line = f"nothing is kept of {listed(without)}: events alone are recorded, and without tracking there are none"
+        say(console, line, "yellow")
     return problems
+
+
+def _broken_streams(config: Config) -> Sequence[str]:
+    """Streams of `record.url` that cannot be recorded, and why."""
+    from daemon.recording.recording import plan_of
+    from daemon.recording.streams.process import stream_of
+
+    streams = [
+        stream_of(source, url)
+        for source in config.active
+        if isinstance(source, AvConfig) and (url := source.recording.url) is not None and plan_of(config, source)
+    ]
+    with ThreadPoolExecutor(max_workers=16, thread_name_prefix="check") as pool:
+        found = pool.map(_problem_of, streams)
+        return [f"{stream.id}: record.url: {problem}" for stream, problem in zip(streams, found) if problem]
+
+
+def _problem_of(stream: AvConfig) -> str | None:
+    from daemon.recording.init_segment import CODECS
+    from daemon.sources.packet_stream import PacketStream
+
+    try:
+        with closing(PacketStream(stream)) as opened:
+            codec = opened.next()[0].codec
+    except SourceError as error:
+        return str(error)
+    return None if codec in CODECS else f"video in {codec} is not recorded, H.264 and HEVC are"
+
+
+def _without_events(config: Config, codecs: Mapping[str, str]) -> Sequence[str]:
+    """Sources of which events alone are kept, and which have none."""
+    from daemon.recording.recording import plan_of
+
+    plans = ((source, plan_of(config, source)) for source in _recorded(config, codecs))
+    return [
+        source.id
+        for source, plan in plans
+        if plan and config.tracking_of(source) is None and not any(row.continuous for row in plan.values())
+    ]
 
 
 def _tried(

@@ -228,12 +228,17 @@ def measure_detector(
         return done
 
     with ThreadPoolExecutor(count, thread_name_prefix="measure") as pool:
-        lanes = [pool.submit(work) for _ in range(count)]
-        with suppress(threading.BrokenBarrierError):  # a lane has failed
-            started.wait()
-        began = monotonic()
-        stop.wait(seconds if not started.broken else 0)
-        stop.set()
+        try:
+            lanes = [pool.submit(work) for _ in range(count)]
+            with suppress(threading.BrokenBarrierError):  # a lane has failed
+                started.wait()
+            began = monotonic()
+            stop.wait(seconds if not started.broken else 0)
+        except BaseException:  # such as Ctrl-C: the pool waits for lanes
+            started.abort()
+            raise
+        finally:
+            stop.set()
         done = sum(lane.result() for lane in sorted(lanes, key=_failed_with_others))
     # Batches that had begun are counted, with the time that they took.
     return done / (monotonic() - began)

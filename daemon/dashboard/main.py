@@ -15,6 +15,7 @@ from daemon.dashboard.process import PageOrder
 from daemon.dashboard.server import Dashboard
 from daemon.errors import LookoutError
 from daemon.log import logging
+from daemon.system.kept_process import tell_daemon
 from daemon.system.tuning import disable_core_dumps, raise_nofile_limit
 
 log = structlog.get_logger(__name__)
@@ -37,7 +38,7 @@ def main(order: PageOrder, reports: int) -> int:
             return 2
         try:
             served.start()
-            end.sendall(f"{served.url}\n".encode())
+            tell_daemon(end, served.url)
             _wait(end, served)
         finally:
             served.close()

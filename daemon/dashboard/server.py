@@ -38,13 +38,7 @@ class Dashboard:
     """
 
     def __init__(self, config: DashboardConfig, addresses: Sequence[DaemonAddress], clock: Clock) -> None:
-        http = HttpConfig(
-            enabled=True,
-            host=config.host,
-            port=config.port,
-            tls_certificate=config.tls_certificate,
-            tls_key=config.tls_key,
-        )
+        http = http_of(config)
         with ExitStack() as opened:
             self._sessions = opened.enter_context(closing(Sessions(config, clock)))
             self._marks = opened.enter_context(closing(SeenMarks(seen_file_of(config.seen, config.port), clock)))
@@ -76,6 +70,17 @@ class Dashboard:
         self.hub.close()
         self._sessions.close()
         self._marks.close()
+
+
+def http_of(config: DashboardConfig) -> HttpConfig:
+    """Host, port and certificate of the page."""
+    return HttpConfig(
+        enabled=True,
+        host=config.host,
+        port=config.port,
+        tls_certificate=config.tls_certificate,
+        tls_key=config.tls_key,
+    )
 
 
 def _check_keys(address: DaemonAddress) -> None:

@@ -18,6 +18,7 @@ from daemon.errors import LookoutError
 from daemon.log import logging
 from daemon.playback.process import PlaybackOrder
 from daemon.playback.server import PlaybackServer
+from daemon.system.kept_process import tell_daemon
 from daemon.system.tuning import disable_core_dumps, raise_nofile_limit
 
 log = structlog.get_logger(__name__)
@@ -48,7 +49,7 @@ def _serve(order: PlaybackOrder, end: socket.socket, bound: socket.socket) -> in
             return 2
         try:
             server.start()
-            end.sendall(b"ready\n")
+            tell_daemon(end, "ready")
             _wait(end, server)
         finally:
             server.close()

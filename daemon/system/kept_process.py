@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -106,3 +107,14 @@ class KeptProcess(threading.Thread):
                 self._clock.wait(self._ending, _POLL_S)
                 continue
             self.on_text(text.decode(errors="replace").strip())
+
+
+def tell_daemon(end: socket.socket, text: str) -> None:
+    """In the process: write to its socket. A daemon that has ended meanwhile does not hear it; the process finds that
+    out when it waits for the end.
+
+    Args:
+        end: the process's own.
+    """
+    with suppress(BrokenPipeError):
+        end.sendall(f"{text}\n".encode())

@@ -60,6 +60,18 @@ def exit_on_signals() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is nothing to reload yet
 
 
+@contextmanager
+def killed_by_interrupts() -> Iterator[None]:
+    """While a command is loaded, SIGINT ends the process as the system does it, without the traceback of an import."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # a shell has those in the background ignore it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _to_end() -> tuple[signal.Signals, ...]:
     """The signals that stop this process."""
     reloads = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or not any(map(os.isatty, _STANDARD_STREAMS))

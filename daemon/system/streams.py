@@ -24,7 +24,8 @@ def prepare_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free
+            opened = os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free
+            os.set_inheritable(opened, True)  # or processes that this one starts would be without
     sys.stdin = sys.stdin or open(_INPUT, closefd=False)  # noqa: SIM115 - for as long as the process lives
     sys.stdout = _stream(sys.stdout, _Output(_OUTPUT))
     sys.stderr = _stream(sys.stderr, _Errors(_ERRORS))

@@ -1,8 +1,8 @@
 """Live video of a source with its boxes, each drawn by OpenCV on the very picture that it was found in.
 
     pip install ./client av opencv-python   # in a checkout; lookout-client, once an index has it
-    python draw_opencv.py street                 # a window, until q or Ctrl-C
-    python draw_opencv.py street --save out.mp4 --pictures 250
+    python draw_opencv.py door                   # a window, until q or Ctrl-C
+    python draw_opencv.py door --save out.mp4 --pictures 250
 
 The two files beside it, live_pictures.py and drawn_pictures.py, are parts of it.
 """

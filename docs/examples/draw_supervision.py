@@ -1,8 +1,8 @@
 """Live video of a source with its boxes, each drawn by supervision on the very picture that it was found in.
 
     pip install ./client av opencv-python supervision   # in a checkout; lookout-client, once an index has it
-    python draw_supervision.py street            # a window, until q or Ctrl-C
-    python draw_supervision.py street --save out.mp4 --pictures 250
+    python draw_supervision.py door              # a window, until q or Ctrl-C
+    python draw_supervision.py door --save out.mp4 --pictures 250
 
 Objects leave a trace where the daemon tracks them (`tracking.enabled: true`). The two files beside it, live_pictures.py
 and drawn_pictures.py, are parts of it.

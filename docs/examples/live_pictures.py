@@ -57,7 +57,8 @@ def pictures(endpoint: str, source: str) -> Iterator[tuple[int, np.ndarray, Dete
             for picture in decoder.decode(packet) if packet else ():
                 pairing.add_picture(packet.header.session, picture[0], picture)
             if decoder.stream is None and monotonic() - began > PATIENCE_S:
-                raise LookoutError(f"no video of {source} comes from {endpoint}: `lookout watch` lists its sources")
+                remedy = "`lookout watch` lists its sources, of which drawn ones and USB cameras have no video"
+                raise LookoutError(f"no video of {source} comes from {endpoint}: {remedy}")
             while (message := messages.receive(0)) is not None:
                 pairing.add_message(message)
             for (pts, picture), message in pairing.ready():

@@ -34,6 +34,26 @@ def test_a_key_that_would_not_be_used_is_refused(
     assert "--secret-key needs --server-key" in line
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("events http://[ --since 0", "http://[ does not answer as Lookout does: Invalid IPv6 URL"),
+        ("events --json --fleet etcd://me:pa55@[/hall", "fleet: is no URL, such as etcd://HOST:2379"),
+        ("fleet status --coordinator etcd://me:pa55@[", "fleet.coordinator: is no URL"),
+        ("reload --pid 99999999999999999999", "not in the range 1<=x<=4194304"),
+        ("bridge reload --pid 99999999999999999999", "not in the range 1<=x<=4194304"),
+        ("demo --seconds 1e300", "1e300 is more than 10000000"),
+        ("batch clips --out=", "the path is empty"),
+        ("check --draw=", "the path is empty"),
+        ("bench run --copies 100000", "not in the range 1<=x<=64"),
+    ],
+)
+def test_what_no_machine_has_is_one_line(command: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = _refused(command.split(), capsys)
+    assert says in line
+    assert "pa55" not in line
+
+
 @pytest.mark.parametrize("name", ["../evil", "a/b", "..", "", "a b"])
 def test_names_of_keys_are_names(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "may hold letters" in _refused(["keys", "new", str(tmp_path / "keys"), "--name", name], capsys)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from daemon.bench.latency import RANKS
 from daemon.bench.load import Load, PhasedSources, config_of
 from daemon.bench.recording import Row, read
+from daemon.bench.repeats import Children
 from daemon.bench.result import Constraints
 from daemon.bench.run import Run, run
 from daemon.bench.search import max_met, most_sources
@@ -20,6 +24,7 @@ from daemon.sources.port import next_picture
 from detectors.factory import Backend
 from detectors.fake.detector import FakeDetector
 from tests.support import clips
+from tests.support.daemon import PATIENCE_S, ROOT, wait_until
 from tests.support.hardware import FakeGpu
 
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
@@ -149,3 +154,28 @@ def test_a_search_with_impossible_limits_finds_nothing(clip: Path) -> None:
     _adds_up(found)
     assert report.cases[1].value("fps") == found.fps
     assert (found.loop, found.decoders) == ("open", {"cpu": 1})
+
+
+def test_a_process_that_begins_while_the_others_are_killed_is_killed_too() -> None:
+    """Ctrl-C comes between its start and its being known: the command waited for its end."""
+    children = Children()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as early:
+        children.add(early)
+        children.kill()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as late:
+        children.add(late)
+        codes = early.wait(PATIENCE_S), late.wait(PATIENCE_S)
+    assert codes == (-signal.SIGKILL, -signal.SIGKILL)
+
+
+def test_a_subscriber_does_not_outlive_the_benchmark_that_was_killed(tmp_path: Path) -> None:
+    """Nor the processes that wait for what it might print, even if it was never connected."""
+    begin = "import os, subprocess, sys; subprocess.Popen([*sys.argv[1:], str(os.getpid())])"
+    listener = [sys.executable, "-m", "daemon.bench.listener", f"ipc://{tmp_path}/nobody", str(tmp_path / "stamps")]
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{begin}; input()", *listener], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        wait_until((tmp_path / "stamps").exists, "it listens")
+        parent.kill()
+        assert parent.stdout.read() == b""  # the last process that holds it has ended

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,6 +99,24 @@ def test_a_lane_that_fails_is_told_and_not_waited_for() -> None:
 
     with pytest.raises(DetectorError, match="no memory"):
         measure_detector(Failing(Options(Path("none"), lanes=3)), [IMAGE])
+
+
+@pytest.mark.parametrize("batch", [0, 10])
+def test_ctrl_c_ends_it(batch: int) -> None:
+    """Before all lanes have begun, and while they are measured."""
+    batches = itertools.count()
+
+    def serve(_: float) -> None:
+        number = next(batches)
+        if number == batch:
+            os.kill(os.getpid(), signal.SIGINT)
+        if number > 100_000:
+            raise DetectorError("it goes on")
+
+    detector = FakeDetector(Options(Path("none"), max_batch=1, lanes=2), 0.001, serve)
+    with pytest.raises(KeyboardInterrupt):
+        measure_detector(detector, [IMAGE], 60)
+    assert next(batches) < 100_000
 
 
 def test_check_measures_each_input_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

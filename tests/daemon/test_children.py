@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
+from daemon.config.http import DashboardConfig, HttpConfig
+from daemon.config.root import LogConfig
+from daemon.dashboard.process import PageOrder
+from daemon.http.server import bind
+from daemon.playback.process import PlaybackOrder
 from daemon.system import children
 from daemon.system.children import Child, prepare, reap, spawn
 from tests.support.daemon import PATIENCE_S, ROOT, wait_until
@@ -197,6 +203,24 @@ input()
 
 def _until_told() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def test_the_page_of_a_daemon_that_ends_at_once_ends_well() -> None:
+    """Ctrl-C comes while it starts: nobody hears its address any more."""
+    mine, theirs = socket.socketpair()
+    mine.close()
+    with theirs:
+        child = spawn("daemon.dashboard.main", PageOrder(DashboardConfig(port=0), [], LogConfig()), [theirs.fileno()])
+    assert child.wait(PATIENCE_S) == 0
+
+
+def test_the_api_of_recordings_of_a_daemon_that_ends_at_once_ends_well() -> None:
+    mine, theirs = socket.socketpair()
+    mine.close()
+    order = PlaybackOrder(HttpConfig(enabled=True, port=0), [], LogConfig())
+    with theirs, bind(order.http, "record") as port:
+        child = spawn("daemon.playback.main", order, [theirs.fileno(), port.fileno()])
+    assert child.wait(PATIENCE_S) == 0
 
 
 def test_one_that_takes_long_is_reaped_when_it_ends() -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -17,7 +18,9 @@ import pytest
 import zmq
 
 from daemon.cli import cli, invoke
+from daemon.system.database_lock import Lock
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, ROOT
+from tests.support.ports import free_port
 
 
 def _config(folder: Path, **changes: object) -> list[str]:
@@ -249,6 +252,78 @@ def test_check_finds_what_would_end_run(tmp_path: Path, capsys: pytest.CaptureFi
     assert not (tmp_path / "new.log").exists()
 
 
+_GIVEN = "a-token-that-is-long-enough"
+_AWAY = "192.0.2.1"  # no machine has this address
+_TARGET = {"name": "home", "type": "mqtt", "url": "mqtt://127.0.0.1:1"}
+
+
+def _checked(
+    folder: Path, capsys: pytest.CaptureFixture[str], option: str, *more: str, **changes: object
+) -> tuple[int, list[str]]:
+    """Exit code and lines of a check that tries the page or the bridge, too; it leaves nothing in the folder."""
+    words = _config(folder, **changes)
+    before = sorted(folder.rglob("*"))
+    code = invoke(["check", option, *more, *words])
+    assert sorted(folder.rglob("*")) == before
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_check_tries_what_the_page_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    people = [{"name": "me", "role": "view", "token": _GIVEN}]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        rows: list[tuple[dict[str, object], str]] = [
+            ({"port": port}, f"dashboard: cannot bind 127.0.0.1:{port}"),
+            ({"host": _AWAY, "port": 0, "tokens": people}, f"dashboard: cannot bind {_AWAY}:0"),
+            ({"port": 0, "tokens": [{"name": "me", "token": "short"}]}, "is shorter than 16 characters"),
+            ({"port": 0, "tls_certificate": "none.pem", "tls_key": "none.pem"}, "dashboard.tls_certificate: "),
+        ]
+        for page, words in rows:
+            code, lines = _checked(tmp_path, capsys, "--dashboard", dashboard=page)
+            assert (code, len([line for line in lines if words in line])) == (2, 1), lines
+            assert invoke(["check", *_config(tmp_path, dashboard=page)]) == 0
+            assert words not in capsys.readouterr().out
+        assert _checked(tmp_path, capsys, "--dashboard", "--running", dashboard={"port": port})[0] == 0
+    assert _checked(tmp_path, capsys, "--dashboard", dashboard={"port": 0})[0] == 0
+
+
+def test_check_finds_two_parts_with_one_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    http = {"enabled": True, "port": port, "token": _GIVEN}
+    code, lines = _checked(tmp_path, capsys, "--dashboard", http=http, dashboard={"port": port})
+    assert code == 2
+    assert lines[0].startswith(f"dashboard: cannot bind 127.0.0.1:{port}: Address already in use")
+
+
+def test_check_tries_what_the_bridge_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spool = str(tmp_path / "spool.sqlite")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        rows: list[tuple[dict[str, object], str]] = [
+            ({"spool": spool}, "bridge.targets: is empty"),
+            ({"targets": [_TARGET]}, "bridge.spool: name a file"),
+            (
+                {"targets": [_TARGET], "spool": str(tmp_path / "no" / "file")},
+                f"the folder {tmp_path}/no does not exist",
+            ),
+            (
+                {"targets": [_TARGET], "spool": "/proc/spool.sqlite"},
+                "bridge.spool: /proc/spool.sqlite cannot be written",
+            ),
+            ({"targets": [_TARGET], "spool": spool, "port": port}, f"bridge: cannot bind 127.0.0.1:{port}"),
+        ]
+        for bridge, words in rows:
+            code, lines = _checked(tmp_path, capsys, "--bridge", bridge=bridge)
+            assert (code, len([line for line in lines if words in line])) == (2, 1), lines
+        right = {"targets": [_TARGET], "spool": spool, "port": port}
+        assert _checked(tmp_path, capsys, "--bridge", "--running", bridge=right)[0] == 0
+    with closing(Lock(Path(spool), "bridge.spool")):
+        code, lines = _checked(tmp_path, capsys, "--bridge", bridge={**right, "port": 0})
+        assert (code, lines[0]) == (2, f"bridge.spool: another Lookout writes to {spool}: name another file")
+        assert _checked(tmp_path, capsys, "--bridge", "--running", bridge=right)[0] == 0
+    assert _checked(tmp_path, capsys, "--bridge", bridge={**right, "port": 0})[0] == 0
+
+
 def test_check_asks_the_coordinator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It may come back, so `run` waits for it: but without a word nobody would know why there are no sources."""
     fleet = {"coordinator": "etcd://127.0.0.1:1"}
@@ -343,7 +418,7 @@ def test_keys_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.needs("ffmpeg")
 def test_bench_run_writes_its_figures(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
-    whole = ["--until-end", "--repeats", "1", "--lanes", "1", "--max-batch", "8"]
+    whole = ["--until-end", "--repeats", "1", "--lanes", "1", "--max-batch", "8", "--model", "demo"]
     assert invoke(["bench", "run", str(clip), "--sources", "2", *whole, "--json", str(out)]) == 0
     figures = json.loads(out.read_text())["cases"][0]["repeats"][0][0]
     assert figures["captured"] == figures["published"] == 90
@@ -353,11 +428,27 @@ def test_bench_run_writes_its_figures(clip: Path, tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.needs("ffmpeg")
+def test_the_end_of_a_measurement_is_no_fault(clip: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    quick = ["--sources", "1", "--lanes", "1", "--warm-up", "0", "--seconds", "0.1", "--repeats", "1"]
+    assert invoke(["bench", "run", str(clip), *quick]) == 0
+    assert "cut short" not in capfd.readouterr().err
+
+
+@pytest.mark.needs("ffmpeg")
 def test_bench_refuses_what_it_cannot_play(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["bench", "run", "--until-end", str(clip), str(tmp_path / "gone.mp4")]) == 2
     assert "No such file" in _one_line(capsys)
     assert invoke(["bench", "run", str(clip), "--json", "/proc/nowhere/x.json"]) == 2
     assert "cannot be written" in _one_line(capsys)
+
+
+def test_bench_knows_models_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    for model, says in (("yolox_nano", "lookout model get yolox_nano"), ("gone", "no model 'gone' in the catalogue")):
+        assert invoke(["bench", "run", "--model", model]) == 2
+        assert says in _one_line(capsys)
 
 
 def test_every_number_on_the_command_line_has_its_limits() -> None:

@@ -1,8 +1,9 @@
-"""Standard output on a disk that takes nothing more."""
+"""Standard streams that are closed, or lie on a disk that takes nothing more."""
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -27,6 +28,16 @@ os._exit(0)  # as a command ends
 """
 
 
+_CHILD = "import sys; open(sys.argv[1], 'w').write(str([sys.stdin, sys.stdout, sys.stderr].count(None)))"
+_PARENT = f"""
+import subprocess
+import sys
+from daemon.system.streams import prepare_streams
+prepare_streams()
+subprocess.run([sys.executable, "-c", {_CHILD!r}, sys.argv[1]], check=True)
+"""
+
+
 def _limited() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
@@ -43,3 +54,11 @@ def test_a_disk_that_is_full_keeps_whole_lines(tmp_path: Path) -> None:
     text = out.read_text()
     assert text.endswith("}\n")
     assert len([json.loads(line) for line in text.splitlines()]) > 5
+
+
+def test_processes_have_the_streams_that_were_closed(tmp_path: Path) -> None:
+    """The template of capture processes and of the page ended without them: `lookout run ... >&-`."""
+    missing = tmp_path / "missing"
+    command = [sys.executable, "-c", _PARENT, str(missing)]
+    subprocess.run(command, cwd=ROOT, check=True, preexec_fn=lambda: os.closerange(0, 3), close_fds=False)
+    assert missing.read_text() == "0"

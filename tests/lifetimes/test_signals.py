@@ -146,9 +146,12 @@ def test_a_storm_of_reloads_is_survived(tmp_path: Path, pause_s: float) -> None:
 
 
 def _start(folder: Path, config: Path | str) -> subprocess.Popen[bytes]:
+    return _start_command(folder, "run", "-c", str(config))
+
+
+def _start_command(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     with (folder / "log").open("wb") as log:
-        command = [sys.executable, "-m", "daemon", "run", "-c", str(config)]
-        return subprocess.Popen(command, cwd=ROOT, stderr=log, stdout=log)
+        return subprocess.Popen([sys.executable, "-m", "daemon", *words], cwd=ROOT, stderr=log, stdout=log)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -190,6 +193,40 @@ def test_a_signal_while_it_is_being_loaded_ends_it_well(tmp_path: Path) -> None:
             process.kill()
             process.wait()
         assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_a_stop_does_not_wait_for_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose first time on a machine takes longer than a service manager may wait."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"model: {{path: {DEMO_MODEL}}}\nsources: [{{id: street, type: synthetic}}]\n"
+        "publisher: {endpoint: 'tcp://127.0.0.1:*'}\ntracking: {enabled: true}\n"
+    )
+    process = _start(tmp_path, config)
+    try:
+        wait_until(lambda: "llvmlite" in Path(f"/proc/{process.pid}/maps").read_text(), "the compiler is loaded")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    log = (tmp_path / "log").read_text()
+    assert ("tracking is compiled" in log, "Traceback" in log) == (False, False)
+
+
+@pytest.mark.parametrize("library", ["msgspec", "numpy"])
+def test_an_interrupt_while_a_command_is_being_loaded_says_nothing(tmp_path: Path, library: str) -> None:
+    """A traceback of an import tells nobody anything."""
+    process = _start_command(tmp_path, "watch", "--json", f"ipc://{tmp_path}/nobody")
+    try:
+        wait_until(lambda: library in Path(f"/proc/{process.pid}/maps").read_text(), f"{library} is loaded")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) in (-signal.SIGINT, 130)
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "log").read_text() == ""
 
 
 def test_the_fake_needs_no_model() -> None:

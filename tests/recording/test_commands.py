@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from daemon.cli import invoke
 from daemon.commands.times import Moment, length_text
+from daemon.recording.footage import _Ranges
 from daemon.recording.index import NAME, Index
 from daemon.recording.reconcile import reconcile
 from daemon.recording.records import FileFacts
@@ -94,6 +98,31 @@ def test_a_time_is_locked_exported_and_verified(command: Command, files: Sequenc
     path.write_bytes(changed)
     (problem,) = command.json("verify", "door", code=1)["problems"]
     assert (problem["kind"], problem["source"], problem["path"]) == ("changed", "door", files[0].path)
+
+
+@pytest.mark.usefixtures("files")
+def test_an_export_that_is_interrupted_is_whole_or_not_there(
+    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C comes while FFmpeg has Python read for it, where an exception is lost."""
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is _Ranges.readinto.__code__:
+            sys.setprofile(None)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    words = ["recordings", "export", "door", "--from", "2027-01-15", "--to", "2027-01-16", "--store", str(store.path)]
+    assert invoke([*words, str(tmp_path / "whole.mp4")]) == 0
+    capfd.readouterr()
+    out = tmp_path / "interrupted.mp4"
+    sys.setprofile(interrupt)
+    code = invoke([*words, str(out)])
+    assert sys.getprofile() is None
+    assert "KeyboardInterrupt" not in capfd.readouterr().err
+    if code == 0:  # it was through before the signal was heard
+        assert out.read_bytes() == (tmp_path / "whole.mp4").read_bytes()
+    else:
+        assert (code, sorted(path.name for path in tmp_path.glob("*.mp4*"))) == (130, ["whole.mp4"])
 
 
 def test_an_index_is_made_anew(command: Command, store: Store, files: Sequence[FileFacts]) -> None:

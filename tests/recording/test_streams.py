@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
+from http.server import ThreadingHTTPServer
+from io import StringIO
 from pathlib import Path
 
 import av
 import pytest
+import yaml
+from rich.console import Console
 
 from daemon.clock import SystemClock
+from daemon.commands.store_checks import check_stores
+from daemon.config.load import parse
 from daemon.config.root import LogConfig
 from daemon.config.sources import AvConfig, ReconnectConfig
 from daemon.recording.directory import RingDirectory
@@ -24,6 +32,8 @@ from daemon.recording.streams.process import StreamsProcess, StreamState, stream
 from daemon.recording.streams.stream import StreamRules
 from daemon.redact import Secret, Url
 from tests.lifetimes.rig import wait_until
+from tests.support import clips
+from tests.support.http_files import Quiet
 from tests.support.rtsp import RtspServer
 from tests.support.rtsp_camera import Camera, RtspCamera
 from tests.support.runtime import runtime_of
@@ -178,3 +188,29 @@ def test_a_process_that_hangs_does_not_hold_up_a_stop() -> None:
         assert not own.part.stop(30)
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.needs("ffmpeg", "rtsp")
+def test_check_names_streams_that_cannot_be_recorded_and_sources_that_have_no_events(
+    long_clip: Path, tmp_path: Path
+) -> None:
+    """Otherwise only their gaps would tell it."""
+    clips.ffmpeg("-f", "lavfi", "-i", "testsrc=size=160x96:duration=2", "-c:v", "mjpeg", tmp_path / "mjpeg.mkv")
+    server = RtspServer({"main": long_clip})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as files:
+        threading.Thread(target=files.serve_forever, daemon=True).start()
+        mjpeg = f"http://127.0.0.1:{files.server_port}/mjpeg.mkv"
+        urls = {"right": server.url("main"), "gone": server.url("gone"), "mjpeg": mjpeg}
+        sources = [{"id": id, "type": "av", "url": urls["right"], "record": {"url": url}} for id, url in urls.items()]
+        sources += [{"id": "off", "type": "av", "url": urls["right"], "record": {"mode": "off", "url": urls["gone"]}}]
+        sources += [{"id": "plain", "type": "av", "url": urls["right"], "record": "events"}]
+        record = {"stores": {"main": {"path": str(tmp_path / "store")}}, "mode": "continuous"}
+        config = parse(yaml.safe_dump({"model": {"path": "model.onnx"}, "sources": sources, "record": record}))
+        shown = StringIO()
+        problems = check_stores(config, {}, Console(file=shown, width=200), alone=True)
+        files.shutdown()
+    server.kill()
+    gone, mjpeg = problems
+    assert gone.startswith(f"gone: record.url: cannot open {urls['gone']}: it answers 404")
+    assert mjpeg == "mjpeg: record.url: video in mjpeg is not recorded, H.264 and HEVC are"
+    assert "nothing is kept of plain: " in shown.getvalue()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from daemon.commands.groups.options import CONFIG, examples
+from daemon.commands.groups.options import CONFIG, PID, examples
 from daemon.errors import LookoutError
 
 
@@ -40,7 +40,7 @@ def check(config: Path) -> int:
 
 @bridge.command(epilog=examples("lookout bridge reload -c config.yaml --pid 4711"))
 @CONFIG
-@click.option("--pid", required=True, type=click.IntRange(1), help="Of the bridge.")
+@click.option("--pid", required=True, type=PID, help="Of the bridge.")
 def reload(config: Path, pid: int) -> int:
     """Have the bridge that runs with this configuration read its targets again; 2 with the reason if it refuses."""
     from daemon.commands import bridge as commands

@@ -51,6 +51,7 @@ INPUT_SIZE = click.option(
     callback=lambda _, __, size: size or None,
     help="Width and height, for a model that leaves them open.",
 )
+PID = click.IntRange(1, 1 << 22)  # Linux gives no larger number
 PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 PROVIDER = click.option("--provider", type=click.Choice(get_args(Provider)), help="Of onnxruntime, as model.provider.")
 PROVIDER_DEVICE = click.option("--provider-device", help="Such as GPU, as model.provider_device.")

@@ -16,6 +16,7 @@ from daemon.commands.groups.options import (
     LABELS,
     MODEL,
     OWN_TOKEN,
+    PID,
     URL,
     examples,
     keys_from,
@@ -93,16 +94,24 @@ def run(
     return run_sources(typed, save, page=dashboard, show=show, video=video)
 
 
-@click.command(epilog=examples("lookout check -c config.yaml", "lookout check -c config.yaml --draw pictures/"))
+@click.command(
+    epilog=examples(
+        "lookout check -c config.yaml",
+        "lookout check -c config.yaml --dashboard --bridge  # before lookout run with the same",
+        "lookout check -c config.yaml --draw pictures/",
+    )
+)
 @CONFIG
 @click.option("--running", is_flag=True, help="A daemon has this configuration's ports: do not try them.")
+@click.option("--dashboard", is_flag=True, help="Also try what `run --dashboard` opens.")
+@click.option("--bridge", is_flag=True, help="Also try what `run --bridge` opens; `bridge check` tries its targets.")
 @click.option(
     "--draw",
     metavar="DIR",
     type=InputPath(),
     help="Write a picture of each source there, with its rules, region of interest and tiles.",
 )
-def check(config: Path, running: bool, draw: Path | None) -> int:
+def check(config: Path, running: bool, dashboard: bool, bridge: bool, draw: Path | None) -> int:
     """Validate the configuration, open each source once, load the model, and print what was found."""
     from daemon.commands.check import check as run_check
     from daemon.config.root import LogConfig
@@ -112,7 +121,7 @@ def check(config: Path, running: bool, draw: Path | None) -> int:
     with logging(LogConfig(format="console")):
         loaded = load_effective(config)
         warn_if_overridden(loaded)
-        return run_check(loaded, ports=not running, draw=draw)
+        return run_check(loaded, ports=not running, page=dashboard, bridge=bridge, draw=draw)
 
 
 @click.command(epilog=examples("lookout status -c config.yaml", "lookout status --url http://127.0.0.1:9105 --json"))
@@ -144,7 +153,7 @@ def status(config: Path, url: str | None, token: str | None, every_source: bool,
 @CONFIG
 @URL
 @OWN_TOKEN
-@click.option("--pid", type=click.IntRange(1), help="Of the daemon, to signal it where http.enabled is not set.")
+@click.option("--pid", type=PID, help="Of the daemon, to signal it where http.enabled is not set.")
 def reload(config: Path, url: str | None, token: str | None, pid: int | None) -> int:
     """Have the daemon that runs with this configuration read it again; 2 with the reason if it refuses."""
     from daemon.commands.reload import reload as ask
