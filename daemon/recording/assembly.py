@@ -149,6 +149,11 @@ class Assembler:
         """When the first of them came; None if none waits."""
         return self._waiting.moments[0].boot if self._waiting.moments else None
 
+    @property
+    def waits_since_utc(self) -> int | None:
+        """Likewise, by the time of day."""
+        return self._waiting.moments[0].utc if self._waiting.moments else None
+
     def assume_offset(self, offset: int) -> None:
         """The offset of the time of day is this one where no packet has told it; ns."""
         if self.place.offset is None:

@@ -66,6 +66,7 @@ class SourceFiles:
         self._since = 0
         self._last: FileFacts | None = None
         self._file: RecordingFile | None = None
+        self._waits_since: int | None = None
         self._untold: dict[str, tuple[FileFacts, list[Gap]]] = {}  # files as the index does not have them yet, by id
 
     def begin(self, to: OpenStore, now: int) -> int:
@@ -90,7 +91,7 @@ class SourceFiles:
             lasts = bool(self._log.notes) and self._log.notes[-1].cause in LASTING
             if known < now and not lasts:
                 self._log.note(known, "daemon_down")
-            self._log.note(now, "source_down", "it has not connected yet")
+            self._log.note(self._decided(now), "source_down", "it has not connected yet")
             return 0
         written = to.written_by(last, self._instance) if last is not None else 0
         if last is not None and written:
@@ -124,6 +125,10 @@ class SourceFiles:
     def note(self, at: int, cause: Cause, detail: str | None = None) -> None:
         """Nothing is recorded from then on; UTC ns."""
         self._log.note(max(at, self._covered.until), cause, detail)
+
+    def note_waiting(self, since: int | None) -> None:
+        """Video since then, UTC ns, is neither written nor released; None if none waits."""
+        self._waits_since = since
 
     def set_clock(self, at: int, detail: str | None) -> None:
         """The time of day was set: what follows begins then, UTC ns. A time that comes twice has no gap."""
@@ -213,16 +218,29 @@ class SourceFiles:
         return self._untold
 
     def open_gaps(self, now: int) -> list[Gap]:
-        """Those since the last file."""
-        return [] if self._file is not None or not self._covered.until else self._log.gaps(self._covered.until, now)
+        """Those since the last file, up to what is decided."""
+        if self._file is not None or not self._covered.until:
+            return []
+        return self._log.gaps(self._covered.until, self._decided(now))
 
-    def figures(self, now: int) -> tuple[int, dict[str, int], Gap | None]:
-        """Ns recorded, ns of gaps by cause, and the gap that goes on."""
+    def figures(self, now: int) -> tuple[int, dict[str, int]]:
+        """Ns recorded, and ns of gaps by cause."""
         gap_ns = Counter(self._gap_ns)
-        gaps = self.open_gaps(now)
-        for gap in gaps:
+        for gap in self.open_gaps(now):
             gap_ns[gap.cause] += gap.end - gap.begin
-        return self._covered.recorded_ns, dict(gap_ns), gaps[-1] if gaps else None
+        return self._covered.recorded_ns, dict(gap_ns)
+
+    def gap_at(self, now: int) -> Gap | None:
+        """The gap that goes on; None where video comes that may still be written."""
+        gaps = [] if self._file is not None else self._log.gaps(self._covered.until, now)
+        if not gaps or not self._covered.until:
+            return None
+        waits = self._waits_since is not None and gaps[-1].begin <= self._waits_since
+        return None if waits and gaps[-1].cause != "no_event" else gaps[-1]
+
+    def _decided(self, now: int) -> int:
+        """Up to when it is known what is written, UTC ns."""
+        return now if self._waits_since is None else min(now, self._waits_since)
 
     def _tell(self, to: OpenStore) -> None:
         """Tell the index what it does not know.

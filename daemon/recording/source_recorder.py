@@ -193,6 +193,7 @@ class SourceRecorder:
             self._hold(self._assembler.flush())
         waits = self._assembler.waits_since
         self._due_boot, self._turned_at = (now_boot if waits is None else waits) + _DUE_NS, self._at
+        self._note_waiting()
 
     def turn(self, to: OpenStore, now_boot: int) -> list[Clip]:
         """Write and release what is due.
@@ -211,6 +212,7 @@ class SourceRecorder:
                 self.files.close(to, "stalled")
         finally:
             self._commit()
+        self._note_waiting()
         first = self._held[0].item if self._held else None
         decided = first.begin_boot if isinstance(first, Chunk) else now_boot
         self.tracks.turn(to, now_boot, min(decided, self._assembled_boot(now_boot)), self.files.path)
@@ -236,6 +238,7 @@ class SourceRecorder:
                 self._decide(to, None)
                 self._pass()
         finally:
+            self.files.note_waiting(None)
             self.files.close(to, cause if cause in LASTING else "stopped")
             self.files.note(min(at, now), cause, detail)
             self._commit()
@@ -244,7 +247,7 @@ class SourceRecorder:
 
     def account(self, now: int) -> Account:
         """As of the last turn."""
-        recorded_ns, gap_ns, gap = self.files.figures(now)
+        (recorded_ns, gap_ns), gap = self.files.figures(now), self.files.gap_at(now)
         waiting = self._ring.head - self._tail
         counts = self._written, self._released, dict(self._lost), waiting, recorded_ns, gap_ns
         return Account(self.source, *counts, gap.cause if gap else None, gap.detail if gap else None)
@@ -271,6 +274,10 @@ class SourceRecorder:
     def _hold(self, items: Iterable[Chunk | Break]) -> None:
         for item in items:
             self._held.append(_Held(item, self._assembler.place))
+
+    def _note_waiting(self) -> None:
+        chunks = (row.item.begin for row in self._held if isinstance(row.item, Chunk))
+        self.files.note_waiting(next(chunks, self._assembler.waits_since_utc))
 
     def _pass(self) -> None:
         """The first of what is held is decided."""

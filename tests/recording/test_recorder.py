@@ -284,6 +284,30 @@ def _lose_index(rig: Rig) -> None:
         path.unlink(missing_ok=True)  # whoever closes it last removes its log
 
 
+def test_video_that_may_still_be_written_is_no_gap(tmp_path: Path, camera: Clip) -> None:
+    """Neither of the camera that was away before, nor of the daemon if all is killed."""
+    rig = Rig(tmp_path / "store", camera, EVENTS)
+    begin = rig.clock.utc_ns()
+    rig.recorder.turn()
+    rig.wait(7)
+    rig.send(8)
+    last, account = rig.timeline()[-1], rig.account
+    assert isinstance(last, Gap)
+    assert last.cause == "source_down"
+    assert account.cause is None
+    for length in (last.end - begin, account.gap_ns["source_down"]):
+        assert length / SECOND == pytest.approx(7, abs=0.1)
+    rig.kill()
+    rig.wait(60, turns=False)
+    rig.begin_daemon()
+    rig.connect("bbbb")
+    rig.send(30)
+    rig.finish()
+    causes, lengths = zip(*rig.shape()[1:])
+    assert causes == ("source_down", "daemon_down", "no_event")
+    assert lengths == pytest.approx((7, 68, 30), abs=0.1)
+
+
 def test_an_index_that_could_not_be_made_is_made_later(
     tmp_path: Path, camera: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
