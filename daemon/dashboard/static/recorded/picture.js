@@ -108,7 +108,7 @@ function Kind({ element }) {
     const canvas = element.current;
     const onFrame = ({ detail }) => {
       const words = t.recordings.kinds[detail.kind] ?? "";
-      if (place.current.textContent !== words) place.current.textContent = words;
+      if (place.current && place.current.textContent !== words) place.current.textContent = words; // none once it is left
     };
     canvas.addEventListener("lookout-past-frame", onFrame);
     return () => canvas.removeEventListener("lookout-past-frame", onFrame);
