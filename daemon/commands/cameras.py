@@ -183,7 +183,10 @@ def _stream_url(url: str) -> str:
 
 def _message_of(error: Exception, user: str) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    if any(sign in text.lower() for sign in ("authori", "401", "password", "sender not")):
+    # That of a connection names its host and port, which may be 24401.
+    if not isinstance(error, OSError) and any(
+        sign in text.lower() for sign in ("authori", "401", "password", "sender not")
+    ):
         return "it needs a user and a password" if not user else "it rejects this user or password"
     return _plain(text[:200])
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,6 @@ from daemon.commands import cameras
 from daemon.config.load import parse
 from daemon.config.sources import AvConfig
 from tests.support.onvif import answering, onvif_camera
-from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +28,17 @@ def _list_cameras(*args: str, capsys: pytest.CaptureFixture[str]) -> list[dict[s
     invoke(["cameras", "--json", *args])
     found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
     return found
+
+
+@contextmanager
+def _unheard_port(ending: str) -> Iterator[int]:
+    """A port at which nobody listens, while this lasts."""
+    with socket.socket() as held:
+        for first in range(32, 10, -1):
+            with suppress(OSError):
+                held.bind(("127.0.0.1", int(f"{first}{ending}")))
+                break
+        yield held.getsockname()[1]
 
 
 def test_discovery_finds_a_camera(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,8 +87,9 @@ def test_found_cameras_make_a_configuration(
 
 
 def test_an_unreachable_camera_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
-    with onvif_camera() as camera:
-        at = ("--at", f"127.0.0.1:{free_port()}", "--at", f"127.0.0.1:{camera.port}")
+    """Also at a port that looks like the status of a refusal."""
+    with onvif_camera() as camera, _unheard_port("401") as port:
+        at = ("--at", f"127.0.0.1:{port}", "--at", f"127.0.0.1:{camera.port}")
         silent, found = _list_cameras("--seconds", "0", *at, capsys=capsys)
     assert "Cannot connect" in str(silent["problem"])
     assert found["name"] == "Street Lamp 3"
