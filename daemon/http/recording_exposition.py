@@ -90,8 +90,8 @@ class RecordingExposition:
         yield from (recorded, gaps, covered)
 
     def _grown(self, store: str, account: Account) -> dict[str, int]:
-        """The gaps of an account, none of them shorter than when it was last shown: a gap that goes on ends where the
-        video of an event begins, some seconds ago, and a counter must not fall."""
+        """The gaps of an account, none of them shorter than when it was last shown: the first video after a gap may
+        have come somewhat before it was taken from memory, and a counter must not fall."""
         packets = account.written + account.released + sum(account.lost.values())
         marks = self._marks.get((store, account.source))
         if marks is None or packets < marks.packets // 2:  # it was forgotten, and is recorded again

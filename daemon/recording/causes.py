@@ -10,10 +10,7 @@ Cause = Literal[
     "unread",
 ]  # fmt: skip
 LASTING: Final[tuple[Cause, ...]] = ("off", "fenced")  # gaps go on until the source is recorded again
-RECORDED: Final[tuple[Cause, ...]] = (
-    "expired",
-    "unread",
-)  # not counted as missing
+RECORDED: Final[tuple[Cause, ...]] = ("expired", "unread")  # there was video: not counted as missing
 CAUSES: Final[tuple[str, ...]] = get_args(Cause)
 MEANINGS: Final[dict[str, str]] = {
     "source_down": "the camera gave no video; the detail says why",
